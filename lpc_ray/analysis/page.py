@@ -1,0 +1,67 @@
+"""The report as one HTML page: styles, plots and replies inside it, nothing loaded from anywhere."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from lpc_ray.analysis.convergence import THRESHOLDS, convergence, steps_to_quality
+from lpc_ray.analysis.findings import Finding
+from lpc_ray.analysis.ledger import ArmRecord, BaselineRecord
+from lpc_ray.analysis.pareto import ParetoRow
+from lpc_ray.analysis.plots import convergence_plot, pareto_plot
+from lpc_ray.analysis.row import Row
+from lpc_ray.analysis.verdicts import verdict_grid
+from lpc_ray.records import Case
+
+LIMITS = (
+    "The best step is chosen by the tune cases; the held-out cases were answered only with the artifact of that step.",
+    "Intervals and tests take the cases as independent, and p values are not corrected for the number of comparisons: "
+    "of twenty comparisons without a difference, one would still fall below 0.05.",
+    "Greedy decoding hides the spread over samples; a recipe's spread over seeds is given under its own heading.",
+    "Induction seconds and teacher tokens are those of the whole trace set, in full in every arm that shares it.",
+    "Seconds were measured on this run's machine, beside whatever else ran on it.",
+    "Scores hold for this document and these cases; what a prefix does to other prompts is not measured here.",
+)
+
+
+def html_page(
+    title: str,
+    facts: Mapping[str, Any],
+    arms: Sequence[ArmRecord],
+    baselines: Sequence[BaselineRecord],
+    cases: Sequence[Case],
+    table: Sequence[tuple[Row, ParetoRow]],
+    words: Sequence[Finding],
+) -> bytes:
+    """UTF-8. Every value is escaped; only the plots are markup already. A lone surrogate is shown as its escape."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    rows, places = [row for row, _ in table], [place for _, place in table]
+    html = environment.get_template("report.html.j2").render(
+        title=title,
+        facts=facts,
+        table=table,
+        findings=_by_topic(words),
+        convergence_svg=Markup(convergence_plot(convergence(arms), rows)),
+        pareto_svg=Markup(pareto_plot(places, rows)),
+        thresholds=THRESHOLDS,
+        steps=steps_to_quality(arms),
+        grid=verdict_grid(arms, baselines, cases),
+        limits=LIMITS,
+    )
+    return html.lstrip().encode("utf-8", "backslashreplace")
+
+
+def _by_topic(words: Sequence[Finding]) -> dict[str, list[str]]:
+    topics: dict[str, list[str]] = {}
+    for finding in words:
+        topics.setdefault(finding.topic, []).append(finding.text)
+    return topics

@@ -1,0 +1,129 @@
+"""The two plots: verified score by optimizer step, and score against what a request costs."""
+
+import math
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator, PercentFormatter
+
+from lpc_ray.analysis.canvas import AXES_WIDTH, INK, drawing, svg
+from lpc_ray.analysis.convergence import ConvergenceRow
+from lpc_ray.analysis.pareto import ParetoRow
+from lpc_ray.analysis.row import Row
+from lpc_ray.analysis.styles import BASELINE_MARKERS, styles
+
+LABEL_GAP = 0.052
+TICK_INCHES = 0.27
+LOG_RATIO = 4
+
+
+def convergence_plot(points: Sequence[ConvergenceRow], rows: Sequence[Row]) -> str:
+    """Verified tune score by optimizer step: a line per arm, a dashed level per baseline. Returns an <svg> element."""
+    look = styles([row for row in rows if row.kind == "arm"])
+    with drawing("convergence", len(look)) as (figure, axes):
+        legend = {}
+        for name, style in look.items():
+            known = [(point.step, point.score) for point in points if point.arm == name and point.score is not None]
+            (legend[name],) = axes.plot(
+                *(zip(*known, strict=True) if known else ([], [])),
+                color=style.colour,
+                marker=style.marker,
+                linestyle=style.dashes,
+                linewidth=1.7,
+                clip_on=False,
+                zorder=3,
+            )
+        _score_axis(axes, "verified score on the tune cases")
+        _step_axis(axes, sorted({point.step for point in points}))
+        _levels(axes, [row for row in rows if row.kind == "baseline"])
+        return svg(figure, legend, "Verified score by optimizer step")
+
+
+def pareto_plot(points: Sequence[ParetoRow], rows: Sequence[Row]) -> str:
+    """Held-out score against tokens per request, and the best score up to each cost. Returns an <svg> element."""
+    look = styles([row for row in rows if row.kind == "arm"])
+    known = [
+        (point, point.request_tokens, point.score)
+        for point in points
+        if point.score is not None and point.request_tokens is not None
+    ]
+    with drawing("pareto", len(known)) as (figure, axes):
+        legend = {}
+        baselines = 0
+        for point, cost, score in known:
+            style = look.get(point.name)
+            marker = style.marker if style else BASELINE_MARKERS[baselines % len(BASELINE_MARKERS)]
+            baselines += style is None
+            (legend[f"{point.name} ({point.prefix_tokens or 'no'} prefix tokens)"],) = axes.plot(
+                [cost],
+                [score],
+                color=style.colour if style else INK,
+                marker=marker,
+                linestyle="none",
+                markersize=9,
+                markerfacecolor="none",
+                markeredgewidth=1.8,
+                clip_on=False,
+                zorder=3,
+            )
+        _score_axis(axes, "score on the held-out cases")
+        _cost_axis(axes, [(cost, score) for _, cost, score in known])
+        return svg(figure, legend, "Held-out score against tokens per request")
+
+
+def _score_axis(axes: Axes, label: str) -> None:
+    axes.set_ylim(0, 1)
+    axes.yaxis.set_major_formatter(PercentFormatter(xmax=1))
+    axes.set_ylabel(label)
+
+
+def _step_axis(axes: Axes, steps: Sequence[int]) -> None:
+    """Linear from 0 to 1 and logarithmic above; ticks at verified steps, fewer where they would touch."""
+    last = max(steps, default=0)
+    axes.set_xscale("symlog", base=2, linthresh=1, linscale=0.5)
+    axes.set_xlim(0, max(last, 1) * 1.04)
+    inches = [AXES_WIDTH * math.log2(max(2 * step, 1)) / math.log2(max(2 * last, 2)) for step in steps]
+    ticks: list[int] = []
+    edge = math.inf
+    for step, at in zip(reversed(steps), reversed(inches), strict=True):
+        if edge - at >= TICK_INCHES:
+            ticks.append(step)
+            edge = at
+    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda step, _: f"{step:.0f}"))
+    axes.set_xlabel("optimizer step")
+
+
+def _levels(axes: Axes, baselines: Sequence[Row]) -> None:
+    """Dashed lines with their labels in the right margin, moved up where they would overlap."""
+    free = -LABEL_GAP
+    levels = [
+        (row.tune_passed / row.tune_total, row) for row in baselines if row.tune_total and row.tune_passed is not None
+    ]
+    for level, row in sorted(levels, key=lambda item: item[0]):
+        axes.axhline(level, color=INK, linestyle=(0, (6, 4)), linewidth=1, alpha=0.55, zorder=2)
+        free = max(level, free + LABEL_GAP)
+        label = f"{row.name} {row.tune_passed}/{row.tune_total}"
+        axes.text(1.012, free, label, transform=axes.get_yaxis_transform(), va="center", fontsize=9)
+
+
+def _cost_axis(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
+    """points: (tokens per request, score). Logarithmic where costs lie far apart; draws the best score up to each."""
+    costs = [cost for cost, _ in points]
+    if costs and max(costs) > LOG_RATIO * min(costs) > 0:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda tokens, _: f"{tokens:,.0f}"))
+    axes.margins(x=0.08)
+    axes.set_xlabel("prompt + generated tokens per request (prefix not counted)")
+    best: list[tuple[float, float]] = []
+    for cost, score in sorted(points, key=lambda point: (point[0], -point[1])):
+        if not best or score > best[-1][1]:
+            best.append((cost, score))
+    if best:
+        edge = axes.get_xlim()[1]
+        line = [*best, (edge, best[-1][1])]
+        axes.step(*zip(*line, strict=True), where="post", color=INK, alpha=0.5, linewidth=1.2)
+        axes.set_xlim(right=edge)

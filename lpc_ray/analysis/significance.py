@@ -1,0 +1,64 @@
+"""What a handful of cases can tell: the interval of one score, and the exact test of two on the same cases."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scipy.stats import binomtest
+
+from lpc_ray.errors import DataError
+from lpc_ray.records import Outcome
+
+SCORED = ("pass", "fail")
+NOISE_P_VALUE = 0.05
+
+
+def wilson(passed: int, total: int) -> tuple[float, float]:
+    """The 95 % Wilson score interval of passed / total, as two fractions.
+
+    Raises: DataError unless 0 <= passed <= total and total > 0.
+    """
+    if not 0 <= passed <= total or total == 0:
+        raise DataError(f"wilson interval: got {passed} passed of {total}, wanted 0 <= passed <= total and total > 0")
+    interval = binomtest(passed, total).proportion_ci(confidence_level=0.95, method="wilson")
+    return float(interval.low), float(interval.high)
+
+
+@dataclass(frozen=True, slots=True)
+class Paired:
+    """Two answerers on the cases that both have a pass or fail for. Counts are cases; p_value is two-sided."""
+
+    cases: int
+    first_passed: int
+    second_passed: int
+    first_only: int
+    second_only: int
+    p_value: float
+
+    @property
+    def is_noise(self) -> bool:
+        return self.p_value >= NOISE_P_VALUE
+
+
+def paired(first: Sequence[Outcome], second: Sequence[Outcome]) -> Paired | None:
+    """The exact McNemar test: a binomial test on the cases that exactly one of the two passed.
+
+    Returns None when no case was scored for both.
+    """
+    passes = {outcome.case_id: outcome.verdict == "pass" for outcome in first if outcome.verdict in SCORED}
+    both = [
+        (passes[outcome.case_id], outcome.verdict == "pass")
+        for outcome in second
+        if outcome.verdict in SCORED and outcome.case_id in passes
+    ]
+    if not both:
+        return None
+    first_only, second_only = both.count((True, False)), both.count((False, True))
+    discordant = first_only + second_only
+    return Paired(
+        cases=len(both),
+        first_passed=sum(a for a, _ in both),
+        second_passed=sum(b for _, b in both),
+        first_only=first_only,
+        second_only=second_only,
+        p_value=float(binomtest(first_only, discordant, 0.5).pvalue) if discordant else 1.0,
+    )

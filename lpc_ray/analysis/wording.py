@@ -1,0 +1,46 @@
+"""The small change of plain sentences: counts that agree in number, shares, lists, and names a reader knows."""
+
+from collections.abc import Sequence
+
+from lpc_ray.analysis.ledger import ArmRecord, BaselineRecord
+from lpc_ray.analysis.row import Row
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 case`, `2 cases`; for nouns whose plural takes an s."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def listed(words: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
+
+
+def p_words(p_value: float) -> str:
+    return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.3f}" if p_value < 0.1 else f"p = {p_value:.2f}"
+
+
+def score_words(row: Row) -> str:
+    """`answers 41 of 60 held-out cases (68.3 %, 95 % interval 55.8 to 78.7 %)`, or that nothing was scored."""
+    if row.score is None or row.score_low is None or row.score_high is None or row.total is None:
+        return "has no scored held-out case"
+    interval = f"{100 * row.score_low:.1f} to {100 * row.score_high:.1f} %"
+    cases = counted(row.total, "held-out case")
+    return f"answers {row.passed} of {cases} ({100 * row.score:.1f} %, 95 % interval {interval})"
+
+
+def baseline_words(baseline: BaselineRecord) -> str:
+    """What a baseline is, as it stands after `than` or `from`."""
+    tokens = counted(baseline.num_tokens, "token")
+    return {
+        "no_context": "no context",
+        "full_document": "the whole document in the prompt",
+        "truncated": f"the document cut to {tokens}",
+        "text_prefill": f"an untrained prefix of {tokens} of text",
+    }[baseline.name]
+
+
+def seed_words(arm: ArmRecord) -> str:
+    """`seed 0`, and the other two seeds where they are not 0."""
+    others = (("initializer", arm.initializer_seed), ("induction", arm.induction_seed))
+    return ", ".join([f"seed {arm.training_seed}", *(f"{name} seed {seed}" for name, seed in others if seed)])

