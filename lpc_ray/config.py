@@ -54,7 +54,7 @@ class PrefixRecipe(Strict):
 class TrainingRecipe(Strict):
     """AdamW on the prefix, weight decay 0. `lr` is for values; keys use `lr * key_lr_factor`.
 
-    A step takes `batch_traces` traces over all workers, packed into windows of `window_tokens`. After `warmup_steps` the
+    A step takes the next traces that fit `batch_tokens` (over all workers), packed into windows of `window_tokens`. After `warmup_steps` the
     rate follows a cosine down to `final_lr_fraction`. Checkpoints: 0, 1, 2, 4, 8, 16, 24, 48, then every
     `checkpoint_interval` steps, and the last step. `topk_mass`: keep the shortest rank prefix that reaches it.
     """
@@ -65,7 +65,7 @@ class TrainingRecipe(Strict):
     warmup_steps: Annotated[int, Field(ge=0)] = 5
     final_lr_fraction: Annotated[float, Field(ge=0, le=1)] = 0.1
     clip_norm: Annotated[float, Field(gt=0)] = 1.0
-    batch_traces: Annotated[int, Field(ge=1)] = 8
+    batch_tokens: Annotated[int, Field(ge=1)] = 320
     window_tokens: Annotated[int, Field(ge=16)] = 512
     micro_batch_windows: Annotated[int, Field(ge=1)] = 1
     gradient_checkpointing: bool = False
@@ -84,12 +84,20 @@ class TrainingRecipe(Strict):
         return sorted({step for step in wanted if step < self.steps} | {0, self.steps})
 
 
+class PromptRecipe(Strict):
+    """`system`: the system message that opens every student's prompt and every request of an arm without a document.
+
+    null leaves it to the chat template; some templates (SmolLM2's) then write one of their own.
+    """
+
+    system: str | None = None
+
+
 class VerificationRecipe(Strict):
-    """Cases: a JSONL file. `instruction` is appended to every question, in every arm alike."""
+    """`cases`: a JSONL file of questions, accepted answers and splits. Decoding is greedy."""
 
     cases: str
     max_tokens: Annotated[int, Field(ge=1)] = 32
-    instruction: str = ""
 
 
 class SweepEntry(Strict):
@@ -115,6 +123,7 @@ class StoppingRecipe(Strict):
 class Recipe(Strict):
     model: ModelRecipe = ModelRecipe()
     source: SourceRecipe
+    prompt: PromptRecipe = PromptRecipe()
     induction: InductionRecipe = InductionRecipe()
     prefix: PrefixRecipe = PrefixRecipe()
     training: TrainingRecipe = TrainingRecipe()

@@ -43,6 +43,7 @@ def traces_id(recipe: Recipe, documents: list[Document], family: str, induction_
     return digest_of(
         "traces",
         recipe.model.model_dump(mode="json"),
+        recipe.prompt.model_dump(mode="json"),
         recipe.source.description,
         [document.digest for document in documents],
         family,

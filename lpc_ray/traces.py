@@ -4,9 +4,10 @@ Shape letters: T tokens, N targets, K top-k entries, W windows, S tokens per win
 """
 
 import io
+import itertools
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -252,17 +253,20 @@ def collate(windows: list[list[TraceRow]]) -> Windows:
     )
 
 
-def batch_of_step(num_rows: int, batch_traces: int, step: int, seed: int) -> list[int]:
-    """The row indices of optimizer step `step` (from 1): consecutive slices of seeded permutations of all rows."""
-    first = (step - 1) * batch_traces
-    indices = []
-    for position in range(first, first + batch_traces):
-        epoch, offset = divmod(position, num_rows)
-        indices.append(_permutation(num_rows, seed, epoch)[offset])
-    return indices
+def batches(rows: list[TraceRow], batch_tokens: int, seed: int) -> Iterator[list[TraceRow]]:
+    """The traces of optimizer steps 1, 2, …: seeded permutations of all rows end to end, cut into batches.
 
-
-def _permutation(num_rows: int, seed: int, epoch: int) -> list[int]:
-    order = list(range(num_rows))
-    random.Random(f"order-{seed}-{epoch}").shuffle(order)
-    return order
+    A batch takes the next traces while they fit `batch_tokens` together, and at least one.
+    """
+    batch: list[TraceRow] = []
+    free = batch_tokens
+    for epoch in itertools.count():
+        order = list(range(len(rows)))
+        random.Random(f"order-{seed}-{epoch}").shuffle(order)
+        for index in order:
+            length = len(rows[index].token_ids)
+            if batch and length > free:
+                yield batch
+                batch, free = [], batch_tokens
+            batch.append(rows[index])
+            free -= length

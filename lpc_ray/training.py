@@ -3,10 +3,11 @@
 Shape letters: W windows, S tokens per window, N targets, K top-k entries, V vocabulary, L P H D as in `prefix`.
 """
 
+import itertools
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -18,7 +19,7 @@ from lpc_ray.config import TrainingRecipe
 from lpc_ray.errors import DataError
 from lpc_ray.prefix import Prefix, prefix_arguments
 from lpc_ray.records import TraceRow
-from lpc_ray.traces import Windows, batch_of_step, collate, pack
+from lpc_ray.traces import Windows, batches, collate, pack
 
 
 class PrefixLearner(nn.Module):
@@ -187,10 +188,10 @@ def train(
     checkpoints = set(recipe.checkpoints())
     if progress.step == 0 and not at_checkpoint(progress):
         return progress
-    while progress.step < recipe.steps:
+    upcoming = itertools.islice(batches(rows, recipe.batch_tokens, seed), progress.step, recipe.steps)
+    for chosen in upcoming:
         started = time.perf_counter()
         step = progress.step + 1
-        chosen = [rows[index] for index in batch_of_step(len(rows), recipe.batch_traces, step, seed)]
         targets = sum(int(row.is_target.sum()) for row in chosen)
         micro_batches = _share_of_rank(chosen, stepper.rank, stepper.world, recipe)
         progress.loss, progress.grad_norm = stepper.step(micro_batches, targets, lr_factor(step, recipe))
@@ -207,8 +208,6 @@ def train(
 def _with_restricted_topk(row: TraceRow, recipe: TrainingRecipe) -> TraceRow:
     if recipe.topk_mass is None and not recipe.renormalise_topk:
         return row
-    from dataclasses import replace
-
     restricted = restrict_topk(row.topk_logprobs, recipe.topk_mass, recipe.renormalise_topk)
     return replace(row, topk_logprobs=restricted)
 

@@ -67,8 +67,8 @@ def svg(figure: Figure, legend: dict[str, Artist], description: str) -> str:
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure.savefig(sink, format="svg", transparent=True, metadata=dict.fromkeys(NO_METADATA))
     drawn = sink.getvalue()
-    drawn = re.sub(r"<metadata>.*?</metadata>", "", drawn[drawn.index("<svg") :], flags=re.DOTALL)
-    drawn = re.sub(r' xmlns(:\w+)?="[^"]*"', "", drawn).replace("xlink:href", "href")
+    drawn = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", drawn[drawn.index("<svg") :], flags=re.DOTALL)
+    drawn = drawn.replace("xlink:href", "href")
     drawn = re.sub(r'<g id="[^"]*"', "<g", drawn).replace(INK, "currentColor")
     size = re.search(r'viewBox="[^"]*"', drawn)
     opening = f'<svg role="img" aria-label="{description}" {size.group() if size else ""}>'

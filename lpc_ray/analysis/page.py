@@ -18,8 +18,10 @@ from lpc_ray.records import Case
 
 LIMITS = (
     "The best step is chosen by the tune cases; the held-out cases were answered only with the artifact of that step.",
-    "Intervals and tests take the cases as independent, and p values are not corrected for the number of comparisons: "
-    "of twenty comparisons without a difference, one would still fall below 0.05.",
+    (
+        "Intervals and tests take the cases as independent, and p values are not corrected for their number: "
+        "of twenty comparisons without a difference one would still fall below 0.05."
+    ),
     "Greedy decoding hides the spread over samples; a recipe's spread over seeds is given under its own heading.",
     "Induction seconds and teacher tokens are those of the whole trace set, in full in every arm that shares it.",
     "Seconds were measured on this run's machine, beside whatever else ran on it.",

@@ -12,7 +12,7 @@ from lpc_ray.prefix import Prefix, attach
 from lpc_ray.training import PlainStepper, PrefixLearner, Progress, train
 from tests.tiny import rows, tiny_model
 
-RECIPE = TrainingRecipe(steps=6, lr=0.02, warmup_steps=2, batch_traces=5, window_tokens=32, clip_norm=0.5)
+RECIPE = TrainingRecipe(steps=6, lr=0.02, warmup_steps=2, batch_tokens=70, window_tokens=32, clip_norm=0.5)
 
 CASES = [
     (objective, stage, interrupt_at)

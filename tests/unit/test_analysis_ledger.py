@@ -241,9 +241,11 @@ def test_a_recipe_choice_is_judged_seed_by_seed():
         one("first_k", 1, "+" * 8 + "-"),
     ]
     assert recipe_choices(pairs) == [
-        "initializer sci against first_k, with induction curated, objective ntp, 128 prefix tokens: "
-        "seed 0: 9 against 1 of 9 cases (8 to 0, p = 0.008, more than noise); "
-        "seed 1: 9 against 8 of 9 cases (1 to 0, p = 1.00, inside the noise)."
+        (
+            "initializer sci against first_k, with induction curated, objective ntp, 128 prefix tokens: "
+            "seed 0: 9 against 1 of 9 cases (8 to 0, p = 0.008, more than noise); "
+            "seed 1: 9 against 8 of 9 cases (1 to 0, p = 1.00, inside the noise)."
+        )
     ]
 
 
@@ -263,6 +265,8 @@ def test_an_arm_is_set_against_every_baseline_on_the_cases_both_answered():
 
 def test_leaders_are_named_with_their_steps():
     assert "The best score on the tune cases, 9 of 24, is that of arm (step 20)." in texts([ARM])
+    behind = replace(ROPE, steps=steps(0, 8))
+    assert "The best score on the tune cases, 9 of 24, is that of arm (step 20)." in texts([behind, ARM])
     assert "is shared by arm (step 20) and rope (step 20)." in texts([ARM, ROPE])
     assert "No arm has been verified yet." in texts([replace(ARM, steps=())])
 

@@ -209,6 +209,7 @@ def test_plots_follow_the_pages_colour_and_name_every_line():
     _, html = write([arm(), stopped])
     convergence_svg, pareto_svg = re.findall(r"<svg.*?</svg>", html, re.DOTALL)
     assert "#010203" not in html
+    assert "<!--" not in html
     assert "currentColor" in convergence_svg
     for name in ("curated-ntp-sci-p128-s0", "raw-ntp-sci-p128-s0", "no_context 0/24", "full_document 17/24"):
         assert name in convergence_svg

@@ -1,0 +1,18 @@
+#!/usr/bin/env python
+"""Induction and the sweep: trains and verifies every arm that has not ended."""
+
+from lpc_ray.cli import run_job
+
+
+def work(plan, run):
+    from lpc_ray.adapters.pipeline import Pipeline, connect
+    from lpc_ray.console import Console
+
+    connect(plan)
+    pipeline = Pipeline(plan, run, Console())
+    pipeline.induce()
+    pipeline.sweep()
+
+
+if __name__ == "__main__":
+    run_job(__doc__, work)

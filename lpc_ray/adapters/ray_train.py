@@ -1,0 +1,305 @@
+"""The training group: Ray Train workers under DeepSpeed that hold the frozen backbone and train one arm after another.
+
+Arms are enrolled at a desk, a small actor between the Tune trials and the workers. At a checkpoint the workers publish
+the artifact, save the state to resume from, report to the desk and wait for its word, so that training sleeps while the
+engine verifies on the same cores. A worker that died is replaced and resumes the arm from its last checkpoint.
+"""
+
+import asyncio
+from collections import deque
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import ray
+import torch
+
+from lpc_ray.arm_store import ArmStore, Checkpoint
+from lpc_ray.config import Recipe, TrainingResources
+from lpc_ray.matrix import Arm
+from lpc_ray.storage import Store
+
+
+class TrainingDesk:
+    """Queue of arms, and per arm the checkpoints reported and the decisions awaited. An async actor."""
+
+    def __init__(self):
+        self._queue: deque[Arm] = deque()
+        self._current: Arm | None = None
+        self._events: dict[str, asyncio.Queue] = {}
+        self._decisions: dict[tuple[str, int], asyncio.Future] = {}
+        self._stopped: set[str] = set()
+        self._changed = asyncio.Event()
+        self._closed = False
+        self._failure: str | None = None
+
+    async def enrol(self, arm: Arm) -> None:
+        """Called by a trial: train this arm when its turn comes."""
+        self._events[arm.id] = asyncio.Queue()
+        if self._failure is not None:
+            await self._events[arm.id].put({"error": self._failure})
+            return
+        self._stopped.discard(arm.id)
+        self._queue.append(arm)
+        self._changed.set()
+
+    async def next_event(self, arm_id: str) -> dict[str, Any]:
+        """Called by a trial: {"checkpoint": …}, {"end": …} or {"error": …}."""
+        return await self._events[arm_id].get()
+
+    async def decide(self, arm_id: str, step: int, go_on: bool) -> None:
+        """Called by a trial once a checkpoint is verified and reported."""
+        self._resolve((arm_id, step), go_on)
+
+    async def stop(self, arm_id: str) -> None:
+        """Called by the sweep when the scheduler ended a trial, or the trial failed."""
+        self._stopped.add(arm_id)
+        self._queue = deque(arm for arm in self._queue if arm.id != arm_id)
+        for key in [key for key in self._decisions if key[0] == arm_id]:
+            self._resolve(key, False)
+
+    async def close(self) -> None:
+        self._closed = True
+        self._changed.set()
+
+    async def fail(self, reason: str) -> None:
+        """Called when the group is beyond recovery: every trial that waits, or comes later, is told why."""
+        self._failure = reason
+        for events in self._events.values():
+            await events.put({"error": reason})
+
+    async def next_arm(self) -> Arm | None:
+        """Called by worker 0: the arm in progress, else the next; waits for one; None when the desk is closed."""
+        while self._current is None:
+            if self._queue:
+                self._current = self._queue.popleft()
+            elif self._closed:
+                return None
+            else:
+                self._changed.clear()
+                await self._changed.wait()
+        return self._current
+
+    async def report(self, arm_id: str, checkpoint: Checkpoint) -> bool:
+        """Called by worker 0: hand the checkpoint on (once, also when a new worker repeats it); returns whether to go on."""
+        key = (arm_id, checkpoint.step)
+        if key not in self._decisions:
+            self._decisions[key] = asyncio.get_running_loop().create_future()
+            await self._events[arm_id].put({"checkpoint": checkpoint})
+        if arm_id in self._stopped:
+            return False
+        return await asyncio.shield(self._decisions[key])
+
+    async def finish(self, arm_id: str, error: str | None) -> None:
+        """Called by worker 0 when an arm is done with."""
+        self._current = None
+        self._decisions = {key: future for key, future in self._decisions.items() if key[0] != arm_id}
+        await self._events[arm_id].put({"error": error} if error else {"end": True})
+
+    def _resolve(self, key: tuple[str, int], go_on: bool) -> None:
+        future = self._decisions.get(key)
+        if future is not None and not future.done():
+            future.set_result(go_on)
+
+
+@dataclass(frozen=True)
+class GroupSetup:
+    """What every worker needs; picklable."""
+
+    recipe: Recipe
+    run: Store
+    material: list[int]
+    resources: TrainingResources
+    model: str
+
+
+def start_training_group(setup: GroupSetup, name: str) -> tuple[Any, Any]:
+    """The desk and a reference that resolves when the group has ended (after `desk.close`, or with its error)."""
+    desk = ray.remote(TrainingDesk).options(num_cpus=0, max_concurrency=1024, name=f"{name}-desk").remote()
+    group = ray.remote(_run_group).options(num_cpus=0, max_retries=0).remote(setup, desk, name)
+    return desk, group
+
+
+def _run_group(setup: GroupSetup, desk: Any, name: str) -> None:
+    from ray.train import FailureConfig, RunConfig, ScalingConfig
+    from ray.train.torch import TorchConfig, TorchTrainer
+
+    resources = setup.resources
+    use_gpu = resources.gpus > 0
+    per_worker: dict[str, float] = {"CPU": resources.cpus}
+    if use_gpu:
+        per_worker["GPU"] = resources.gpus
+    trainer = TorchTrainer(
+        _worker,
+        train_loop_config={"setup": setup, "desk": desk},
+        scaling_config=ScalingConfig(
+            num_workers=resources.workers, use_gpu=use_gpu, resources_per_worker=per_worker
+        ),
+        torch_config=TorchConfig(backend="nccl" if use_gpu else "gloo"),
+        run_config=RunConfig(
+            name=name,
+            storage_path=_scratch(setup.run),
+            failure_config=FailureConfig(max_failures=resources.max_failures),
+        ),
+    )
+    try:
+        trainer.fit()
+    except Exception as error:
+        ray.get(desk.fail.remote(f"the training group failed: {_root_cause(error)}"))
+        raise
+
+
+def _root_cause(error: BaseException) -> str:
+    """The last line of a Ray Train error, which quotes the worker's traceback."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
+
+
+def _scratch(run: Store) -> str:
+    return run.path("ray_train") if run.is_local else f"{run.url}/ray_train"
+
+
+def _worker(config: dict[str, Any]) -> None:
+    """The train function: the backbone once, then arm after arm until the desk closes."""
+    setup, desk = config["setup"], config["desk"]
+    torch.set_num_threads(setup.resources.threads)
+    rank = torch.distributed.get_rank()
+    backbone = None
+    while True:
+        arm = _agreed(ray.get(desk.next_arm.remote()) if rank == 0 else None)
+        if arm is None:
+            return
+        if backbone is None or setup.resources.zero_stage == 3:  # ZeRO-3 has cut the last one up
+            backbone = load_backbone(setup.model, setup.recipe.model.revision, setup.recipe.model.dtype)
+        error = None
+        try:
+            _train_arm(setup, desk, arm, backbone)
+        except ValueError as problem:  # the user's to solve, and no other arm's business
+            error = str(problem)
+        if rank == 0:
+            ray.get(desk.finish.remote(arm.id, error))
+
+
+def load_backbone(model: str, revision: str | None, dtype: str):
+    """The frozen model, prefix-attached, on this worker's device."""
+    from transformers import AutoModelForCausalLM
+
+    from lpc_ray.prefix import attach
+
+    backbone = AutoModelForCausalLM.from_pretrained(model, revision=revision, dtype=getattr(torch, dtype))
+    if torch.cuda.is_available():
+        backbone = backbone.to(torch.device("cuda", torch.cuda.current_device()))
+    return attach(backbone)
+
+
+def _train_arm(setup: GroupSetup, desk: Any, arm: Arm, backbone) -> None:
+    from lpc_ray.adapters.deepspeed_stepper import DeepSpeedStepper
+    from lpc_ray.identity import model_identity
+    from lpc_ray.initializers import initialize
+    from lpc_ray.prefix import Prefix
+    from lpc_ray.traces import TraceStore
+    from lpc_ray.training import PrefixLearner, Progress, train
+
+    recipe, training, arms = setup.recipe, setup.recipe.training, ArmStore(setup.run, arm.id)
+    traces = TraceStore(setup.run / f"traces/{arm.traces}")
+    start = initialize(
+        arm.initializer,
+        backbone,
+        setup.material,
+        arm.num_tokens,
+        arm.initializer_seed,
+        recipe.prefix.sci_chunk_tokens,
+    )
+    saved = arms.load_state()
+    tensors, counters = saved if saved is not None else ({"keys": start.keys, "values": start.values}, {})
+    progress = Progress(**{name: _counter(name, value) for name, value in counters.items()})
+    if training.gradient_checkpointing:
+        backbone.gradient_checkpointing_enable()
+        backbone.train()
+    prefix = Prefix(tensors["keys"], tensors["values"], recipe.prefix.frozen_tokens).to(backbone.device)
+    shard = setup.resources.zero_stage == 3
+    learner = PrefixLearner(backbone, prefix, arm.objective, shard_backbone=shard)
+    stepper = DeepSpeedStepper(learner, training, setup.resources.zero_stage)
+    if saved is not None:
+        stepper.restore_moments(tensors, progress.step)
+    publishing = _Publishing(
+        setup=setup,
+        desk=desk,
+        arm=arm,
+        identity=model_identity(setup.model, recipe.model.revision),
+        provenance={
+            "induction": arm.induction,
+            "induction_seed": arm.induction_seed,
+            "traces": traces.digest(),
+            "objective": arm.objective,
+            "training_seed": arm.seed,
+            "arm": arm.id,
+            **start.record,
+        },
+    )
+    try:
+        if progress.step and not publishing(stepper, progress):
+            return
+        train(stepper, traces.rows(), training, arm.seed, progress, lambda now: publishing(stepper, now))
+    finally:
+        stepper.close()
+
+
+def _counter(name: str, value: float) -> float | int | None:
+    if value != value:  # NaN stands for "not yet"
+        return None
+    return int(value) if name in ("step", "targets_seen", "tokens_seen") else value
+
+
+@dataclass
+class _Publishing:
+    """At a checkpoint: artifact, then state, then the checkpoint's record, then the desk. Each step may be repeated."""
+
+    setup: GroupSetup
+    desk: Any
+    arm: Arm
+    identity: Any
+    provenance: dict[str, Any]
+
+    def __call__(self, stepper, progress) -> bool:
+        from lpc_ray.artifact import publish
+
+        state = stepper.state()  # every rank takes part
+        if stepper.rank != 0:
+            return _agreed(None)
+        run, recipe = self.setup.run, self.setup.recipe
+        manifest = publish(
+            run / "artifacts",
+            state["keys"],
+            state["values"],
+            self.identity,
+            recipe.prefix.frozen_tokens,
+            provenance={
+                **self.provenance,
+                "optimizer_steps": progress.step,
+                "tokens_seen": progress.tokens_seen,
+                "targets_seen": progress.targets_seen,
+            },
+            costs={"training_seconds": progress.training_seconds},
+        )
+        checkpoint = Checkpoint(
+            step=progress.step,
+            digest=manifest.digest,
+            loss=progress.loss,
+            grad_norm=progress.grad_norm,
+            targets_seen=progress.targets_seen,
+            tokens_seen=progress.tokens_seen,
+            training_seconds=progress.training_seconds,
+        )
+        arms = ArmStore(run, self.arm.id)
+        counters = asdict(progress)
+        del counters["losses"]
+        arms.save_state(state, {name: float("nan") if value is None else value for name, value in counters.items()})
+        arms.add_checkpoint(checkpoint)
+        return _agreed(ray.get(self.desk.report.remote(self.arm.id, checkpoint)))
+
+
+def _agreed(value: Any) -> Any:
+    """Rank 0's value on every rank."""
+    box = [value]
+    torch.distributed.broadcast_object_list(box, src=0)
+    return box[0]

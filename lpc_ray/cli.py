@@ -1,0 +1,68 @@
+"""What every job does first: arguments, config, plan, dry run, and one line for an error. Imports nothing heavy."""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import yaml
+
+from lpc_ray.config import JobConfig, load
+from lpc_ray.errors import LPCError
+from lpc_ray.plan import Plan, make_plan
+from lpc_ray.storage import Store
+
+DEFAULT_CONFIG = Path(__file__).resolve().parent.parent / "jobs" / "configs" / "pi_scale.cpu.yaml"
+_UPLOADED_COPY = "runtime_resources/working_dir_files"
+
+
+def run_job(description: str, work: Callable[..., None], arguments: list[str] | None = None) -> None:
+    """Parse, plan, then call `work(plan, run)`; exits with 2 and one line for an error of the user's.
+
+    work: imports Ray and the rest itself, so that a bad config is refused at once.
+    """
+    options = _options(description, arguments)
+    try:
+        config = load(options.config, options.override)
+        plan = make_plan(config)
+        run = Store(store_url(config)) / config.name
+        if options.dry_run:
+            _show(plan, run)
+        else:
+            work(plan, run)
+    except LPCError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+def store_url(config: JobConfig) -> str:
+    """Where runs go. A relative folder is relative to the working directory, but in a copy that Ray uploaded for a job,
+    which it deletes later, to `~/lpc_ray` of the cluster's user.
+    """
+    url = config.store.url
+    if "://" in url or os.path.isabs(url):
+        return url
+    if _UPLOADED_COPY in os.getcwd():
+        return str(Path.home() / "lpc_ray" / url)
+    return os.path.abspath(url)
+
+
+def _options(description: str, arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--config", default=str(DEFAULT_CONFIG), help="job config (default: %(default)s)")
+    parser.add_argument("--dry-run", action="store_true", help="print config, arms and what exists; do nothing")
+    parser.add_argument("override", nargs="*", help="any field, such as recipe.training.lr=0.02")
+    return parser.parse_args(arguments)
+
+
+def _show(plan: Plan, run: Store) -> None:
+    print(yaml.safe_dump(plan.config.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
+    print(f"fingerprint  {plan.fingerprint}\nprotocol     {plan.protocol}\nrun          {run}")
+    print(f"source       {len(plan.documents)} document(s), {len(plan.material)} tokens; {len(plan.cases)} cases\n")
+    for number, arm in enumerate(plan.arms, start=1):
+        steps = [name for name in run.names(f"arms/{arm.id}") if name.startswith("step-")]
+        ended = run.exists(f"arms/{arm.id}/end-{plan.protocol}.json")
+        parts = [name for name in run.names(f"traces/{arm.traces}") if name.endswith(".parquet")]
+        state = "ended" if ended else f"at step {int(steps[-1][5:13])}" if steps else "new"
+        print(f"arm {number:>2}  {arm.name:<40} {arm.id[:12]}  {state}, traces: {'some' if parts else 'none'}")

@@ -1,0 +1,170 @@
+"""From a run's store to the records that the analysis shows: nothing here runs a model."""
+
+from collections.abc import Callable
+from typing import Any
+
+from lpc_ray.analysis.ledger import ArmRecord, BaselineRecord, StepScore, best_step
+from lpc_ray.arm_store import ArmStore
+from lpc_ray.artifact import MANIFEST_FILE, parse_manifest
+from lpc_ray.matrix import Arm
+from lpc_ray.plan import Plan
+from lpc_ray.records import Outcome, digest_of
+from lpc_ray.storage import Store
+from lpc_ray.traces import TraceStore
+from lpc_ray.verification.outcomes import OutcomeStore, Subject, Verifier
+
+INDUCTION_FILE = "induction.json"
+
+
+def verifier(plan: Plan, run: Store) -> Verifier:
+    recipe = plan.config.recipe
+    return Verifier(
+        cases=tuple(plan.cases),
+        outcomes=OutcomeStore(run, plan.protocol),
+        system=recipe.prompt.system,
+        max_tokens=recipe.verification.max_tokens,
+    )
+
+
+def prompt_baselines(plan: Plan) -> list[tuple[str, int, Subject]]:
+    """(name, tokens, subject) of the baselines that need no prefix: no context, whole document, document cut to P."""
+    found = [("no_context", 0, Subject("no_context")), ("full_document", 0, _told(plan, "full_document", None))]
+    for size in sizes(plan):
+        found.append(("truncated", size, _told(plan, f"truncated-{size}", size)))
+    return found
+
+
+def sizes(plan: Plan) -> list[int]:
+    return sorted({arm.num_tokens for arm in plan.arms})
+
+
+def prefill_key(plan: Plan, num_tokens: int) -> str:
+    """Under which name the run remembers the untrained prefix of the document's first tokens."""
+    recipe = plan.config.recipe
+    return "prefill-" + digest_of(recipe.model.model_dump(mode="json"), plan.material[:num_tokens], num_tokens)
+
+
+def _told(plan: Plan, name: str, num_tokens: int | None) -> Subject:
+    text = plan.document_text
+    if num_tokens is not None:
+        text = plan.tokenizer.decode(plan.material[:num_tokens])
+    return Subject(f"{name}-{digest_of(text)}", document=text)
+
+
+def step_scores(run: Store, arm: Arm, outcomes: OutcomeStore) -> tuple[StepScore, ...]:
+    """The verified checkpoints of an arm, ascending."""
+    scores = []
+    for checkpoint in ArmStore(run, arm.id).checkpoints():
+        tune = outcomes.get(checkpoint.digest, "tune")
+        if tune is not None:
+            scores.append(
+                StepScore(
+                    step=checkpoint.step,
+                    loss=checkpoint.loss,
+                    passed=sum(outcome.passed for outcome in tune),
+                    total=sum(outcome.total for outcome in tune),
+                    training_seconds=checkpoint.training_seconds,
+                    digest=checkpoint.digest,
+                )
+            )
+    return tuple(scores)
+
+
+def arm_record(plan: Plan, run: Store, arm: Arm) -> ArmRecord:
+    outcomes = OutcomeStore(run, plan.protocol)
+    scores = step_scores(run, arm, outcomes)
+    end = ArmStore(run, arm.id).end(plan.protocol)
+    if end is not None:
+        scores = tuple(score for score in scores if score.step <= end["step"])
+    best = best_step(scores)
+    checkpoints = {checkpoint.step: checkpoint for checkpoint in ArmStore(run, arm.id).checkpoints()}
+    told = trace_set(run, arm)
+    return ArmRecord(
+        name=arm.name,
+        arm_id=arm.id,
+        induction=arm.induction,
+        objective=arm.objective,
+        initializer=arm.initializer,
+        num_tokens=arm.num_tokens,
+        training_seed=arm.seed,
+        initializer_seed=arm.initializer_seed,
+        induction_seed=arm.induction_seed,
+        status=end["status"] if end is not None else "unfinished",
+        planned_steps=plan.config.recipe.training.steps,
+        steps=scores,
+        held_out=(outcomes.get(best.digest, "held_out") or ()) if best else (),
+        prefix_bytes=_prefix_bytes(run, best.digest) if best else 0,
+        induction_seconds=told["seconds"],
+        teacher_tokens=told["teacher_tokens"],
+        trace_rows=told["rows"],
+        dropped_rows=told["dropped"],
+        target_tokens_seen=checkpoints[scores[-1].step].targets_seen if scores else 0,
+    )
+
+
+def baseline_records(plan: Plan, run: Store) -> list[BaselineRecord]:
+    """The baselines that have been verified, prompts first."""
+    outcomes = OutcomeStore(run, plan.protocol)
+
+    def record(name: Any, size: int, subject: str, prefix_bytes: int) -> BaselineRecord:
+        tune, held_out = outcomes.get(subject, "tune") or (), outcomes.get(subject, "held_out") or ()
+        return BaselineRecord(name, size, prefix_bytes, tune, held_out)
+
+    found = [record(name, size, subject.name, 0) for name, size, subject in prompt_baselines(plan)]
+    for size in sizes(plan):
+        digest = prefill_digest(plan, run, size)
+        if digest is not None:
+            found.append(record("text_prefill", size, digest, _prefix_bytes(run, digest)))
+    return [baseline for baseline in found if baseline.tune or baseline.held_out]
+
+
+def prefill_digest(plan: Plan, run: Store, num_tokens: int) -> str | None:
+    path = f"baselines/{prefill_key(plan, num_tokens)}.json"
+    return run.read_json(path)["digest"] if run.exists(path) else None
+
+
+def set_prefill_digest(plan: Plan, run: Store, num_tokens: int, digest: str) -> None:
+    run.write_json(f"baselines/{prefill_key(plan, num_tokens)}.json", {"digest": digest})
+
+
+def trace_set(run: Store, arm: Arm) -> dict[str, Any]:
+    """Counts of an arm's trace set, and `seconds`: the time its induction took over all sessions."""
+    folder = run / f"traces/{arm.traces}"
+    seconds = folder.read_json(INDUCTION_FILE)["seconds"] if folder.exists(INDUCTION_FILE) else 0.0
+    return {**TraceStore(folder).summary(), "seconds": seconds}
+
+
+def add_induction_seconds(run: Store, arm: Arm, seconds: float) -> None:
+    spent = trace_set(run, arm)["seconds"] + seconds
+    (run / f"traces/{arm.traces}").write_json(
+        INDUCTION_FILE, {"seconds": spent, "family": arm.induction, "induction_seed": arm.induction_seed}
+    )
+
+
+def _prefix_bytes(run: Store, digest: str) -> int:
+    path = f"artifacts/{digest}/{MANIFEST_FILE}"
+    return parse_manifest(run.read_bytes(path).decode(), where=run.path(path)).num_bytes
+
+
+def facts(plan: Plan, when: Callable[[], str]) -> dict[str, Any]:
+    """What was run, for the head of the report."""
+    config, recipe = plan.config, plan.config.recipe
+    splits = {split: sum(case.split == split for case in plan.cases) for split in ("tune", "held_out")}
+    return {
+        "document": ", ".join(document.name for document in plan.documents),
+        "document tokens": len(plan.material),
+        "model": recipe.model.id,
+        "dtype": recipe.model.dtype,
+        "cases": f"{splits['tune']} to tune and stop by, {splits['held_out']} held out; greedy, "
+        f"at most {recipe.verification.max_tokens} tokens",
+        "training": f"{recipe.training.steps} steps of {recipe.training.batch_tokens} tokens, lr {recipe.training.lr:g} "
+        f"(keys × {recipe.training.key_lr_factor:g}), {recipe.training.warmup_steps} warm-up steps, cosine to "
+        f"{recipe.training.final_lr_fraction:.0%}, clip {recipe.training.clip_norm:g}",
+        "stopping": f"ASHA on the tune score from step {recipe.stopping.grace_steps}, tolerance "
+        f"{recipe.stopping.tolerance_errors:g} standard errors",
+        "workers": f"{config.cluster.training.workers} × ZeRO-{config.cluster.training.zero_stage}, "
+        f"{config.cluster.engine.replicas} engine replica(s)",
+        "recipe fingerprint": plan.fingerprint,
+        "protocol": plan.protocol,
+        "made": when(),
+    }

@@ -1,0 +1,71 @@
+"""A job config checked against the material it names, before anything heavy is imported or anything is written."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from lpc_ray.config import JobConfig
+from lpc_ray.errors import DataError
+from lpc_ray.induction import build_family
+from lpc_ray.induction.base import Family, Unit, plan_units
+from lpc_ray.matrix import Arm, arms, fingerprint
+from lpc_ray.records import Case, Document
+from lpc_ray.sources import read_documents
+from lpc_ray.tokenizer import TextTokenizer
+from lpc_ray.verification.short_answer import protocol_of, read_cases
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a job will do. `material`: the source's token ids, documents in order; initializers start from it."""
+
+    config: JobConfig
+    fingerprint: str
+    documents: list[Document]
+    cases: list[Case]
+    families: dict[str, Family]
+    material: list[int]
+    arms: list[Arm]
+    protocol: str
+    tokenizer: TextTokenizer
+
+    @property
+    def document_text(self) -> str:
+        return "\n\n".join(document.text for document in self.documents)
+
+    def units(self, family: str, seed: int) -> list[Unit]:
+        description = self.config.recipe.source.description
+        return plan_units(self.families[family], family, self.documents, self.tokenizer.spans, description, seed)
+
+    def trace_sets(self) -> list[Arm]:
+        """One arm for each distinct trace set, in order of first use."""
+        return list({arm.traces: arm for arm in reversed(self.arms)}.values())[::-1]
+
+
+def make_plan(config: JobConfig) -> Plan:
+    """Raises: ConfigError or DataError for the first thing that cannot be carried out: got, wanted, where."""
+    recipe = config.recipe
+    families = {name: build_family(name, settings) for name, settings in recipe.induction.families.items()}
+    documents = read_documents(recipe.source.paths)
+    cases = read_cases(Path(recipe.verification.cases))
+    tokenizer = TextTokenizer(recipe.model.id, recipe.model.revision)
+    material = [token for document in documents for token in tokenizer.encode(document.text)]
+    found = arms(recipe, documents, source_tokens=len(material))
+    for arm in found:
+        if arm.num_tokens > len(material):
+            raise DataError(
+                f"arm {arm.name}: got a source of {len(material)} tokens, wanted at least num_tokens = {arm.num_tokens}"
+            )
+    protocol = protocol_of(
+        cases, recipe.prompt.system, recipe.verification.max_tokens, recipe.model.model_dump(mode="json")
+    )
+    return Plan(
+        config=config,
+        fingerprint=fingerprint(recipe),
+        documents=documents,
+        cases=cases,
+        families=families,
+        material=material,
+        arms=found,
+        protocol=protocol,
+        tokenizer=tokenizer,
+    )
