@@ -82,7 +82,7 @@ class Reply:
     """What the engine generated. All token ids and log-probabilities are the engine's own.
 
     token_ids: [T], with the end-of-turn token when `finish_reason` is "stop".
-    logprobs: float32 [T], of the generated tokens.
+    logprobs: float32 [T], of the generated tokens; empty when the ask wanted no top-k.
     topk_ids, topk_logprobs: int32 and float32 [T, K], best first; K = 0 when the ask wanted none.
     num_prompt_tokens: the client's tokens; a prefix is not counted.
     """

@@ -112,8 +112,8 @@ def score_of(outcomes: tuple[Outcome, ...]) -> dict[str, float]:
 class SweepWatcher(Callback):
     """In the driver: tells the desk of ended trials, stores how arms ended, and hands every result on."""
 
-    def __init__(self, setup: TrialSetup, on_result: Callable[[Arm, dict], None], on_end: Callable[[Arm, dict], None]):
-        self.setup = setup
+    def __init__(self, trials: TrialSetup, on_result: Callable[[Arm, dict], None], on_end: Callable[[Arm, dict], None]):
+        self.trials = trials
         self.on_result = on_result
         self.on_end = on_end
 
@@ -123,17 +123,17 @@ class SweepWatcher(Callback):
 
     def on_trial_complete(self, iteration, trials, trial, **info) -> None:
         arm: Arm = trial.config["arm"]
-        ray.get(self.setup.desk.stop.remote(arm.id))
+        ray.get(self.trials.desk.stop.remote(arm.id))
         step = (trial.last_result or {}).get(TIME, 0)
-        checkpoints = ArmStore(self.setup.run, arm.id).checkpoints()
-        finished = bool(checkpoints) and checkpoints[-1].step >= self.setup.last_step
+        checkpoints = ArmStore(self.trials.run, arm.id).checkpoints()
+        finished = bool(checkpoints) and checkpoints[-1].step >= self.trials.last_step
         status = "finished" if finished else "stopped"
-        ArmStore(self.setup.run, arm.id).set_end(self.setup.verifier.outcomes.protocol, status, step)
+        ArmStore(self.trials.run, arm.id).set_end(self.trials.verifier.outcomes.protocol, status, step)
         self.on_end(arm, {"status": status, "step": step})
 
     def on_trial_error(self, iteration, trials, trial, **info) -> None:
         arm: Arm = trial.config["arm"]
-        ray.get(self.setup.desk.stop.remote(arm.id))
+        ray.get(self.trials.desk.stop.remote(arm.id))
         self.on_end(arm, {"status": "failed", "step": (trial.last_result or {}).get(TIME, 0)})
 
 

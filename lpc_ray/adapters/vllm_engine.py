@@ -151,8 +151,8 @@ class VLLMEngine:
             temperature=ask.decoding.temperature,
             max_tokens=ask.decoding.max_tokens,
             seed=ask.decoding.seed,
-            logprobs=max(ask.top_k, 1),
-            flat_logprobs=True,
+            logprobs=ask.top_k or None,
+            flat_logprobs=ask.top_k > 0,
             output_kind=RequestOutputKind.FINAL_ONLY,
             extra_args=extra_args,
         )
@@ -172,6 +172,16 @@ class VLLMEngine:
 def _reply(completion, num_prompt_tokens: int, top_k: int) -> Reply:
     """vLLM's flat log-probs, per position the sampled token first and then the top-k, as arrays."""
     token_ids = tuple(completion.token_ids)
+    if top_k == 0:
+        return Reply(
+            text=completion.text,
+            token_ids=token_ids,
+            finish_reason=completion.finish_reason,
+            num_prompt_tokens=num_prompt_tokens,
+            logprobs=np.zeros(0, np.float32),
+            topk_ids=np.zeros((len(token_ids), 0), np.int32),
+            topk_logprobs=np.zeros((len(token_ids), 0), np.float32),
+        )
     flat = completion.logprobs
     starts = np.asarray(flat.start_indices[: len(token_ids)], np.int64)
     all_ids, all_logprobs = np.asarray(flat.token_ids, np.int32), np.asarray(flat.logprobs, np.float32)
@@ -184,6 +194,6 @@ def _reply(completion, num_prompt_tokens: int, top_k: int) -> Reply:
         finish_reason=completion.finish_reason,
         num_prompt_tokens=num_prompt_tokens,
         logprobs=all_logprobs[starts],
-        topk_ids=all_ids[columns] if top_k else np.zeros((len(token_ids), 0), np.int32),
-        topk_logprobs=all_logprobs[columns] if top_k else np.zeros((len(token_ids), 0), np.float32),
+        topk_ids=all_ids[columns],
+        topk_logprobs=all_logprobs[columns],
     )
