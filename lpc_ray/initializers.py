@@ -136,9 +136,7 @@ def inverse_frequencies(model: PreTrainedModel) -> torch.Tensor:
     return frequencies.float()
 
 
-def rerotate(
-    keys: torch.Tensor, old: torch.Tensor, new: torch.Tensor, frequencies: torch.Tensor
-) -> torch.Tensor:
+def rerotate(keys: torch.Tensor, old: torch.Tensor, new: torch.Tensor, frequencies: torch.Tensor) -> torch.Tensor:
     """Turn keys [L, P, H, D] from positions `old` to `new` (both [P]) by the rotation of the difference, in fp32.
 
     Half-split layout: dimension i pairs with i + D_rot/2; dimensions beyond D_rot = 2 · len(frequencies) are left alone.

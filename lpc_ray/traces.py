@@ -117,9 +117,7 @@ class TraceStore:
         """Add the rows of finished units. Raises: StorageError; nothing is visible then."""
         if not rows:
             return
-        columns = {
-            field.name: [_plain(getattr(row, field.name)) for row in rows] for field in fields(TraceRow)
-        }
+        columns = {field.name: [_plain(getattr(row, field.name)) for row in rows] for field in fields(TraceRow)}
         table = pa.Table.from_pydict(columns, schema=TRACE_SCHEMA)
         sink = io.BytesIO()
         pq.write_table(table, sink, compression="zstd")

@@ -4,10 +4,10 @@ A stage does what the run's store does not hold yet; a run that is complete need
 """
 
 import datetime
+import logging
 import os
 import time
 from functools import cached_property
-from pathlib import Path
 
 import ray
 
@@ -36,6 +36,7 @@ def connect(plan: Plan) -> None:
     """Join the configured cluster, the one that submitted this job, or start a local Ray."""
     os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.1")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
     cluster = plan.config.cluster
     address = cluster.address or os.environ.get("RAY_ADDRESS")
     quiet = {"log_to_driver": False, "logging_level": "ERROR"}
@@ -44,6 +45,7 @@ def connect(plan: Plan) -> None:
     else:
         ray.init(address="local", num_cpus=cluster.local_cpus, include_dashboard=True, **quiet)
     ray.data.DataContext.get_current().enable_progress_bars = False
+    logging.getLogger("ray.data").setLevel(logging.WARNING)
 
 
 class Pipeline:
@@ -250,5 +252,3 @@ class Pace:
 
 def run_folder(plan: Plan, store_url: str) -> Store:
     return Store(store_url) / plan.config.name
-
-

@@ -131,9 +131,7 @@ def _run_group(setup: GroupSetup, desk: Any, name: str) -> None:
     trainer = TorchTrainer(
         _worker,
         train_loop_config={"setup": setup, "desk": desk},
-        scaling_config=ScalingConfig(
-            num_workers=resources.workers, use_gpu=use_gpu, resources_per_worker=per_worker
-        ),
+        scaling_config=ScalingConfig(num_workers=resources.workers, use_gpu=use_gpu, resources_per_worker=per_worker),
         torch_config=TorchConfig(backend="nccl" if use_gpu else "gloo"),
         run_config=RunConfig(
             name=name,

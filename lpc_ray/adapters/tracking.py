@@ -41,7 +41,15 @@ class Tracker:
         if arm.id not in self._children:
             tags = {"lpc.arm": arm.id, "mlflow.parentRunId": self._parent}
             self._children[arm.id] = self._run(tags, arm.name)
-            fields = ("induction", "objective", "initializer", "num_tokens", "seed", "initializer_seed", "induction_seed")
+            fields = (
+                "induction",
+                "objective",
+                "initializer",
+                "num_tokens",
+                "seed",
+                "initializer_seed",
+                "induction_seed",
+            )
             self._log_params(self._children[arm.id], {field: getattr(arm, field) for field in fields})
         return self._children[arm.id]
 

@@ -10,7 +10,10 @@ The artifact is read through a memory map on each load; this connector holds no 
 """
 
 import logging
+import multiprocessing
+import os
 import re
+import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +79,8 @@ class LearnedPrefixConnector(KVConnectorBase_V1):
         policy = vllm_config.kv_transfer_config.kv_load_failure_policy
         if policy != "fail":
             raise ValueError(f'kv_load_failure_policy must be "fail" for learned prefixes; got "{policy}"')
+        if role == KVConnectorRole.SCHEDULER:
+            _exit_with_parent()
         self._block_size = vllm_config.cache_config.block_size
         self._planned: list[PrefixLoad] = []
         self._failed_blocks: set[int] = set()
@@ -163,6 +168,19 @@ class LearnedPrefixConnector(KVConnectorBase_V1):
 
     def wait_for_save(self) -> None:
         return
+
+
+def _exit_with_parent() -> None:
+    """End vLLM's engine process when the actor that started it is killed; vLLM alone would leave it running."""
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, name="lpc-parent-watch", daemon=True).start()
 
 
 def _wanted(request) -> dict[str, Any] | None:

@@ -143,9 +143,7 @@ class VLLMEngine:
             from lpc_ray.adapters.vllm_connector import transfer_params
 
             prefix = ask.prefix
-            prompt = TokensPrompt(
-                prompt_token_ids=[PLACEHOLDER_ID] * prefix.num_tokens + ids, cache_salt=prefix.digest
-            )
+            prompt = TokensPrompt(prompt_token_ids=[PLACEHOLDER_ID] * prefix.num_tokens + ids, cache_salt=prefix.digest)
             extra_args = {"kv_transfer_params": transfer_params(prefix.digest, prefix.folder, prefix.num_tokens)}
         sampling = SamplingParams(
             temperature=ask.decoding.temperature,

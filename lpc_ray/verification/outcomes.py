@@ -51,9 +51,7 @@ class Verifier:
     system: str | None
     max_tokens: int
 
-    def verify(
-        self, subject: Subject, split: str, generate: Callable[[list[Ask]], list[Reply]]
-    ) -> tuple[Outcome, ...]:
+    def verify(self, subject: Subject, split: str, generate: Callable[[list[Ask]], list[Reply]]) -> tuple[Outcome, ...]:
         """The outcomes of `subject` on `split`: the stored ones, or new ones through `generate`, stored."""
         known = self.outcomes.get(subject.name, split)
         if known is not None:
@@ -62,9 +60,7 @@ class Verifier:
         started = time.perf_counter()
         replies = generate([self.ask(subject, case) for case in cases])
         each = (time.perf_counter() - started) / len(cases)
-        judged = [
-            judge(case, reply, self.outcomes.protocol, each) for case, reply in zip(cases, replies, strict=True)
-        ]
+        judged = [judge(case, reply, self.outcomes.protocol, each) for case, reply in zip(cases, replies, strict=True)]
         self.outcomes.put(subject.name, split, judged)
         return tuple(judged)
 

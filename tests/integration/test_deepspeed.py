@@ -15,10 +15,7 @@ from tests.tiny import rows, tiny_model
 RECIPE = TrainingRecipe(steps=6, lr=0.02, warmup_steps=2, batch_tokens=70, window_tokens=32, clip_norm=0.5)
 
 CASES = [
-    (objective, stage, interrupt_at)
-    for objective in ("ntp", "kl")
-    for stage in (1, 3)
-    for interrupt_at in (None, 4)
+    (objective, stage, interrupt_at) for objective in ("ntp", "kl") for stage in (1, 3) for interrupt_at in (None, 4)
 ]
 
 

@@ -1,0 +1,37 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+LOCK := cluster/requirements-cpu.lock
+
+.PHONY: demo test check unit install
+.DEFAULT_GOAL := demo
+
+install: $(VENV)/.installed
+
+# torch's CPU build has a local version that the usual index does not carry: configured indexes first, then PyTorch's own.
+$(VENV)/.installed: $(LOCK) pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip uv
+	$(BIN)/pip install --quiet --no-deps $$(grep '^torch==' $(LOCK)) || \
+		$(BIN)/pip install --quiet --no-deps --index-url $(TORCH_INDEX) $$(grep '^torch==' $(LOCK))
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps -r $(LOCK)
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
+	touch $@
+
+demo: install
+	$(BIN)/python jobs/pi_scale.py --config jobs/configs/pi_scale.cpu.yaml
+
+unit: install
+	$(BIN)/python -m pytest -q tests/unit
+
+check: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q tests/unit
+
+test: check
+	$(BIN)/python -m pytest -q tests/integration tests/e2e

@@ -1,0 +1,159 @@
+"""The main job through real engines: refusals, kills and reruns, and submission to a cluster of two CPUs."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import mlflow
+import psutil
+import pytest
+
+from lpc_ray.artifact import load_prefix
+from lpc_ray.embedded_model import fetch_embedded_model
+from lpc_ray.identity import model_identity
+from lpc_ray.storage import Store
+from lpc_ray.traces import TraceStore
+
+ROOT = Path(__file__).resolve().parents[2]
+ARROW = [
+    "recipe.training.steps=2",
+    "recipe.sweep=[{induction: curated, objective: ntp, initializer: [strided_rope, first_k]}]",
+]
+
+
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory):
+    """Four tune and four held-out cases of the demo, so that verification takes seconds."""
+    lines = [json.loads(line) for line in (ROOT / "data/demo/cases.jsonl").read_text().splitlines()]
+    few = [[line for line in lines if line["split"] == split][:4] for split in ("tune", "held_out")]
+    path = tmp_path_factory.mktemp("cases") / "cases.jsonl"
+    path.write_text("\n".join(json.dumps(line) for line in few[0] + few[1]))
+    return path
+
+
+def _command(job: str, *arguments: str) -> list[str]:
+    return [sys.executable, f"jobs/{job}.py", *arguments]
+
+
+def _rows(store: Path, name: str) -> dict:
+    return json.loads((store / name / "report.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["recipe.source.paths=[{tmp}/empty.md]"], "empty document"),
+        (["recipe.source.paths=[{tmp}/latin.md]"], "not UTF-8"),
+        (["recipe.source.paths=[{tmp}/short.md]"], "wanted at least num_tokens = 128"),
+        (["recipe.sweep.0.num_tokens=0"], "got 0, wanted more than"),
+        (["recipe.induction.families.curate={}"], "did you mean 'curated'"),
+        (["recipe.verification.cases={tmp}/cases.jsonl"], "line 1: field 'answers' is missing"),
+        (["recipe.trainin.lr=1"], "did you mean 'training'"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2_and_writes_nothing(tmp_path, overrides, message):
+    (tmp_path / "empty.md").write_text("")
+    (tmp_path / "latin.md").write_bytes(b"caf\xe9")
+    (tmp_path / "short.md").write_text("Too short.")
+    (tmp_path / "cases.jsonl").write_text('{"id": "c", "question": "q", "split": "tune"}')
+    overrides = [override.replace("{tmp}", str(tmp_path)) for override in overrides]
+    store = tmp_path / "runs"
+    result = subprocess.run(
+        _command("pi_scale", f"store.url={store}", *overrides), cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert result.returncode == 2
+    assert message in result.stderr and len(result.stderr.strip().splitlines()) == 1
+    assert not store.exists()
+
+
+def test_a_store_that_cannot_be_written_is_one_line(tmp_path):
+    (tmp_path / "runs").write_text("a file")
+    result = subprocess.run(
+        _command("report", f"store.url={tmp_path}/runs"), cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert result.returncode == 2 and "cannot write" in result.stderr.strip().splitlines()[-1]
+
+
+def _wait_for(log: Path, text: str, process: subprocess.Popen, seconds: float = 400) -> None:
+    deadline = time.monotonic() + seconds
+    while text not in log.read_text():
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.2)
+
+
+def _descendant(process: subprocess.Popen, title: str) -> psutil.Process:
+    for child in psutil.Process(process.pid).children(recursive=True):
+        if title in " ".join(child.cmdline()):
+            return child
+    raise AssertionError(f"no process {title!r} below the driver")
+
+
+def test_killed_actor_worker_and_driver_lose_nothing_and_a_third_run_reuses_everything(tmp_path, cases):
+    arguments = ["name=kill", f"store.url={tmp_path}", f"recipe.verification.cases={cases}", *ARROW]
+    log = tmp_path / "first.log"
+    with open(log, "w") as sink:
+        driver = subprocess.Popen(_command("pi_scale", *arguments), cwd=ROOT, stdout=sink, stderr=subprocess.STDOUT)
+    _wait_for(log, "induce", driver)
+    actor = None
+    deadline = time.monotonic() + 120
+    while actor is None and time.monotonic() < deadline and "units, ~" not in log.read_text():
+        found = [c for c in psutil.Process(driver.pid).children(recursive=True) if "MapWorker" in " ".join(c.cmdline())]
+        actor = found[0] if found else None
+        time.sleep(0.05)
+    assert actor is not None, "no induction actor was seen"
+    actor.kill()
+    _wait_for(log, "strided_rope-p128-s0 step 1/2", driver)
+    _descendant(driver, "RayTrainWorker").kill()
+    _wait_for(log, "first_k-p128-s0 step 0/2", driver)
+    driver.send_signal(signal.SIGKILL)
+    driver.wait()
+
+    second = subprocess.run(_command("pi_scale", *arguments), cwd=ROOT, capture_output=True, text=True, timeout=600)
+    assert second.returncode == 0, second.stdout + second.stderr
+    report = _rows(tmp_path, "kill")
+    assert [arm["status"] for arm in report["arms"]] == ["finished", "finished"]
+    [traces] = (tmp_path / "kill" / "traces").iterdir()
+    assert len(TraceStore(Store(str(traces))).rows()) == 210
+    identity = model_identity(str(fetch_embedded_model()))
+    artifacts = sorted((tmp_path / "kill" / "artifacts").iterdir())
+    assert len(artifacts) == 7, "three checkpoints per arm and the untrained prefix"
+    for folder in artifacts:
+        assert load_prefix(folder, identity)[0].digest == folder.name
+
+    runs = mlflow.MlflowClient(f"sqlite:///{tmp_path}/kill/mlflow.db")
+    experiment = runs.get_experiment_by_name("lpc_ray")
+    children = [run for run in runs.search_runs([experiment.experiment_id]) if "lpc.arm" in run.data.tags]
+    assert len(children) == 2
+    for child in children:
+        assert [metric.step for metric in runs.get_metric_history(child.info.run_id, "score")] == [0, 1, 2]
+        assert any(file.path == "lpc" for file in runs.list_artifacts(child.info.run_id))
+
+    started = time.monotonic()
+    third = subprocess.run(_command("pi_scale", *arguments), cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert third.returncode == 0 and "starting" not in third.stdout, third.stdout
+    assert time.monotonic() - started < 120
+    assert _rows(tmp_path, "kill")["arms"] == report["arms"]
+
+
+def test_the_job_runs_on_a_cluster_of_two_cpus_by_submission(tmp_path, cases):
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "RAY_AUTH_MODE": "disabled"}
+    ray = [str(Path(sys.executable).parent / "ray")]
+    subprocess.run([*ray, "start", "--head", "--num-cpus=2", "--port=0"], check=True, env=environment, timeout=120)
+    try:
+        job = ["jobs/pi_scale.py", "name=submitted", f"store.url={tmp_path}", f"recipe.verification.cases={cases}", *ARROW]
+        submit = [*ray, "job", "submit", "--working-dir", ".", "--", *(f"'{part}'" for part in job)]
+        environment["RAY_ADDRESS"] = "http://127.0.0.1:8265"
+        result = subprocess.run(submit, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=800)
+        assert result.returncode == 0, result.stdout[-5000:] + result.stderr[-2000:]
+    finally:
+        subprocess.run([*ray, "stop", "--force"], env=environment, timeout=60, capture_output=True)
+    report = _rows(tmp_path, "submitted")
+    assert [arm["status"] for arm in report["arms"]] == ["finished", "finished"]
+    assert {"no_context", "full_document", "truncated", "text_prefill"} <= {row["name"] for row in report["baselines"]}
+    page = (tmp_path / "submitted" / "report.html").read_text()
+    assert "curated-ntp-first_k-p128-s0" in page

@@ -1,0 +1,45 @@
+"""ASHA on the verified score: a falling loss does not save an arm whose score stays flat, nor does noise kill a good one."""
+
+import pytest
+import ray
+from ray import tune
+from ray.tune import RunConfig, TuneConfig
+
+from lpc_ray.adapters.ray_tune import TolerantASHA
+
+STEPS = (0, 1, 2, 4, 8, 16, 24, 48)
+
+
+@pytest.fixture(scope="module")
+def local_ray():
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+def _arm(config):
+    for step in STEPS:
+        score = config["score"] if step >= 16 else 0.0
+        tune.report({"step": step, "score": score, "loss": 5.0 / (step + 1)})
+
+
+def test_a_flat_score_is_stopped_while_a_score_within_one_standard_error_goes_on(local_ray, tmp_path):
+    scheduler = TolerantASHA(
+        num_cases=24,
+        errors=1.0,
+        time_attr="step",
+        metric="score",
+        mode="max",
+        grace_period=24,
+        reduction_factor=2,
+        max_t=49,
+    )
+    results = tune.Tuner(
+        tune.with_resources(_arm, {"cpu": 0.5}),
+        param_space={"score": tune.grid_search([15 / 24, 13 / 24, 1 / 24])},
+        tune_config=TuneConfig(scheduler=scheduler, max_concurrent_trials=1),
+        run_config=RunConfig(storage_path=str(tmp_path), verbose=0),
+    ).fit()
+    last = {round(result.config["score"] * 24): result.metrics for result in results}
+    assert last[15]["step"] == 48 and last[13]["step"] == 48
+    assert last[1]["step"] == 24 and last[1]["loss"] < 1

@@ -1,0 +1,128 @@
+"""Configs: what is refused, in which words, and what identity depends on."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lpc_ray.config import load
+from lpc_ray.errors import ConfigError, DataError
+from lpc_ray.induction import build_family, family_names
+from lpc_ray.matrix import arms, fingerprint
+from lpc_ray.sources import read_documents
+
+ROOT = Path(__file__).resolve().parents[2]
+BASE = {
+    "name": "t",
+    "recipe": {
+        "source": {"paths": ["doc.md"]},
+        "induction": {"families": {"curated": {"paths": ["faq.jsonl"]}, "raw": {}}},
+        "verification": {"cases": "cases.jsonl"},
+        "sweep": [
+            {"induction": "curated", "objective": "ntp", "initializer": ["first_k", "sci"], "num_tokens": 8},
+            {"induction": "raw", "objective": "ntp", "initializer": "first_k", "num_tokens": 8, "seed": [0, 1]},
+        ],
+    },
+}
+
+
+@pytest.fixture
+def config_file(tmp_path):
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(BASE))
+    return path
+
+
+@pytest.fixture
+def documents(tmp_path):
+    (tmp_path / "doc.md").write_text("The gate code is 4718.")
+    return read_documents([tmp_path / "doc.md"])
+
+
+def test_an_unknown_key_is_named_beside_the_nearest_valid_one(config_file):
+    with pytest.raises(ConfigError, match=r"recipe\.training\.lrr \(did you mean 'lr'\?\)"):
+        load(config_file, ["recipe.training.lrr=1"])
+    with pytest.raises(ConfigError, match=r"cluster\.engine\.replica .*'replicas'"):
+        load(config_file, ["cluster.engine.replica=2"])
+
+
+@pytest.mark.parametrize(
+    "override", ["recipe.training.steps=0", "recipe.training.lr=fast", "nonsense", "recipe.training.lr=[", "name=a/b"]
+)
+def test_a_bad_value_or_override_is_one_line(config_file, override):
+    with pytest.raises(ConfigError) as caught:
+        load(config_file, [override])
+    assert "\n" not in str(caught.value)
+
+
+def test_overrides_reach_any_field(config_file):
+    config = load(config_file, ["recipe.training.lr=0.02", "recipe.sweep.0.num_tokens=[4, 6]"])
+    assert config.recipe.training.lr == 0.02 and config.recipe.sweep[0].num_tokens == (4, 6)
+
+
+def test_an_induction_that_no_family_describes_is_refused(config_file):
+    with pytest.raises(ConfigError, match="got induction 'curatd'.*did you mean 'curated'"):
+        load(config_file, ["recipe.sweep.0.induction=curatd"])
+
+
+def test_an_unknown_family_names_the_nearest():
+    with pytest.raises(ConfigError, match="got 'curate'.*did you mean 'curated'"):
+        build_family("curate", {})
+    with pytest.raises(ConfigError, match="num_chunk"):
+        build_family("ss", {"num_chunk": 2})
+    assert family_names() == ["curated", "raw", "ss"]
+
+
+def test_the_fingerprint_covers_the_recipe_and_nothing_else(config_file):
+    base = load(config_file)
+    elsewhere = load(config_file, ["cluster.engine.replicas=8", "store.url=s3://b/x", "tracking.uri=http://h", "name=u"])
+    assert fingerprint(base.recipe) == fingerprint(elsewhere.recipe)
+    assert fingerprint(load(config_file, ["recipe.training.lr=0.02"]).recipe) != fingerprint(base.recipe)
+
+
+def test_arms_multiply_the_axes_in_order_and_share_traces(config_file, documents):
+    found = arms(load(config_file).recipe, documents)
+    assert [arm.name for arm in found] == [
+        "curated-ntp-first_k-p8-s0",
+        "curated-ntp-sci-p8-s0",
+        "raw-ntp-first_k-p8-s0",
+        "raw-ntp-first_k-p8-s1",
+    ]
+    assert len({arm.id for arm in found}) == 4 and len({arm.traces for arm in found}) == 2
+
+
+@pytest.mark.parametrize("size", [0, 1, -3, 1.5])
+def test_a_prefix_size_that_leaves_nothing_to_train_is_refused(config_file, documents, size):
+    with pytest.raises(ConfigError, match="num_tokens"):
+        arms(load(config_file, [f"recipe.sweep.0.num_tokens={size}"]).recipe, documents, 100)
+
+
+def test_a_fraction_is_taken_of_the_source(config_file, documents):
+    recipe = load(config_file, ["recipe.sweep.0.num_tokens=0.5"]).recipe
+    assert arms(recipe, documents, source_tokens=2702)[0].num_tokens == 1351
+
+
+@pytest.mark.parametrize(("content", "message"), [(b"", "empty"), (b"caf\xe9", "not UTF-8"), (b" \n\t", "empty")])
+def test_a_bad_document_is_refused(tmp_path, content, message):
+    (tmp_path / "doc.md").write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        read_documents([tmp_path / "doc.md"])
+
+
+def test_a_folder_is_read_in_the_order_of_its_paths(tmp_path):
+    for name in ("b.md", "a.txt", "sub/c.rst", "skip.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"text {name}")
+    assert [document.name for document in read_documents([tmp_path])] == ["a.txt", "b.md", "sub/c.rst"]
+
+
+def test_a_dry_run_loads_neither_torch_nor_any_framework():
+    code = (
+        "import sys; from lpc_ray.cli import run_job; run_job('x', None, ['--dry-run']);"
+        "sys.exit(any(name in sys.modules for name in ('torch', 'ray', 'vllm', 'deepspeed', 'mlflow', 'transformers')))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "curated-ntp-strided_rope-p128-s0" in result.stdout

@@ -1,0 +1,59 @@
+"""Judging short answers, and the cases file."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lpc_ray.errors import DataError
+from lpc_ray.verification.short_answer import is_answered, normalise, read_cases
+
+
+@pytest.mark.parametrize(
+    ("reply", "answers", "passes"),
+    [
+        ("The gate code is 4718.", ("4718",), True),
+        ("The gate code is 47180.", ("4718",), False),
+        ("It is at 12:40, every day", ("12:40",), True),
+        ("It is at 12.40", ("12:40",), False),
+        ("ＭＡＰ ｒｏｏｍ", ("the map room",), True),
+        ("the map's room", ("map room",), False),
+        ("In the first-aid room", ("first aid",), True),
+        ("1,250 metres", ("1,250",), True),
+        ("seventeen, minutes", ("17 minutes", "seventeen minutes"), True),
+        ("", ("x",), False),
+    ],
+)
+def test_a_reply_passes_when_an_accepted_form_stands_in_it(reply, answers, passes):
+    assert is_answered(reply, answers) is passes
+
+
+@given(st.text())
+def test_normalising_is_idempotent(text):
+    assert normalise(" ".join(normalise(text))) == normalise(text)
+
+
+def _case(**changes) -> str:
+    return json.dumps({"id": "c1", "question": "Q?", "answers": ["a thing"], "split": "tune", **changes})
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (['{"id": "c1", "answers": ["x"], "split": "tune"}'], "line 1: field 'question'"),
+        ([_case(answers=[])], "line 1: field 'answers'"),
+        ([_case(answers=["the"])], "at least one word"),
+        ([_case(answers="x")], "must be a list"),
+        ([_case(split="test")], "got split 'test'"),
+        ([_case(), _case(question="other")], "line 2: got id 'c1' again"),
+        ([_case(), _case(id="c2")], "line 2: got question 'Q\\?' again"),
+        (["{"], "line 1: not JSON"),
+        ([_case()], "no case of split held_out"),
+    ],
+)
+def test_a_malformed_cases_file_is_refused_with_line_and_field(tmp_path, lines, message):
+    path = tmp_path / "cases.jsonl"
+    path.write_text("\n".join(lines))
+    with pytest.raises(DataError, match=message):
+        read_cases(path)
