@@ -17,7 +17,7 @@ DEFAULT_CONFIG = Path(__file__).resolve().parent.parent / "jobs" / "configs" / "
 _UPLOADED_COPY = "runtime_resources/working_dir_files"
 
 
-def run_job(description: str, work: Callable[..., None], arguments: list[str] | None = None) -> None:
+def run_job(description: str | None, work: Callable[..., None], arguments: list[str] | None = None) -> None:
     """Parse, plan, then call `work(plan, run)`; exits with 2 and one line for an error of the user's.
 
     work: imports Ray and the rest itself, so that a bad config is refused at once.
@@ -48,7 +48,7 @@ def store_url(config: JobConfig) -> str:
     return os.path.abspath(url)
 
 
-def _options(description: str, arguments: list[str] | None) -> argparse.Namespace:
+def _options(description: str | None, arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--config", default=str(DEFAULT_CONFIG), help="job config (default: %(default)s)")
     parser.add_argument("--dry-run", action="store_true", help="print config, arms and what exists; do nothing")

@@ -77,7 +77,7 @@ class TrainingRecipe(Strict):
     def checkpoints(self) -> list[int]:
         """The optimizer steps at which the prefix is published and verified, ascending, ending at `steps`."""
         if self.checkpoint_steps is not None:
-            wanted = set(self.checkpoint_steps)
+            wanted: set[int] = set(self.checkpoint_steps)
         else:
             wanted = set(EARLY_STEPS)
             wanted.update(range(EARLY_STEPS[-1], self.steps, self.checkpoint_interval))

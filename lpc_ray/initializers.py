@@ -116,7 +116,7 @@ def forward_cache(model: PreTrainedModel, token_ids: list[int]) -> tuple[torch.T
     limit = model.config.get_text_config().max_position_embeddings
     _require(len(token_ids) <= limit, "forward", len(token_ids), f"at most the model's context of {limit}")
     ids = torch.tensor([token_ids], device=model.device)
-    cache = DynamicCache()
+    cache: Any = DynamicCache()
     model.base_model(input_ids=ids, past_key_values=cache, use_cache=True)
     keys = torch.stack([layer.keys[0].transpose(0, 1).float() for layer in cache.layers])
     values = torch.stack([layer.values[0].transpose(0, 1).float() for layer in cache.layers])

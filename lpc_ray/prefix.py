@@ -22,6 +22,9 @@ ATTENTION = "lpc_prefix"
 class Prefix(nn.Module):
     """Keys after RoPE and values, [L, P, H, D]; the first `frozen_tokens` positions are buffers, the rest fp32 weights."""
 
+    frozen_keys: torch.Tensor
+    frozen_values: torch.Tensor
+
     def __init__(self, keys: torch.Tensor, values: torch.Tensor, frozen_tokens: int):
         super().__init__()
         keys, values = keys.detach().float(), values.detach().float()
@@ -91,7 +94,7 @@ def prefix_arguments(
 
 
 def _attention(
-    module: nn.Module,
+    module: Any,
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,

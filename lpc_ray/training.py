@@ -33,14 +33,13 @@ class PrefixLearner(nn.Module):
         super().__init__()
         self.prefix = prefix
         self.objective = objective
-        self._outside = None if shard_backbone else [backbone]
+        self._outside = [backbone]
         if shard_backbone:
             self.backbone = backbone
 
     def forward(self, windows: Windows) -> torch.Tensor:
         """Summed loss over the windows' targets, fp32 scalar."""
-        backbone = self._outside[0] if self._outside else self.backbone
-        logits_NV = target_logits(backbone, self.prefix, windows)
+        logits_NV = target_logits(self._outside[0], self.prefix, windows)
         if self.objective == "ntp":
             return ntp_sum(logits_NV, torch.from_numpy(windows.targets).to(logits_NV.device))
         if windows.topk_ids is None or windows.topk_logprobs is None:

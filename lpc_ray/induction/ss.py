@@ -6,7 +6,7 @@ Source: Cartridges, arXiv 2506.06266, section 4.1 and appendix C; METHODS sectio
 import random
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from lpc_ray.induction.base import Family, Steps, Unit
 from lpc_ray.records import TOP_K, Ask, Chunk, Decoding, Document, Message, Trace
@@ -64,6 +64,14 @@ class SelfStudy(Family):
     temperature: Annotated[float, Field(ge=0)] = 0.6
     max_question_tokens: Annotated[int, Field(ge=1)] = 512
     max_answer_tokens: Annotated[int, Field(ge=1)] = 1024
+
+    @model_validator(mode="after")
+    def _lengths_can_be_drawn(self) -> "SelfStudy":
+        if self.min_chunk_tokens > self.max_chunk_tokens:
+            raise ValueError(
+                f"got min_chunk_tokens {self.min_chunk_tokens} over max_chunk_tokens {self.max_chunk_tokens}"
+            )
+        return self
 
     def chunks(self, documents: list[Document], spans: Encode, description: str, seed: int) -> list[tuple[Chunk, int]]:
         return [

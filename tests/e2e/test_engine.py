@@ -101,9 +101,7 @@ def _ask(ids, prefix=None):
 
 
 @pytest.mark.parametrize("size", [64, 50])
-def test_first_k_at_step_0_is_the_same_text_in_the_prompt(
-    engine, loop, reference, prefixes, material, question, size
-):
+def test_first_k_at_step_0_is_the_same_text_in_the_prompt(engine, loop, reference, prefixes, material, question, size):
     tokens, logprobs = _greedy(reference, material[:size], question)
     asks = [_ask([*material[:size], *question]), _ask(question, prefixes[size]), _ask(question, prefixes[size])]
     for reply in loop.run_until_complete(engine.generate(asks)):

@@ -141,11 +141,21 @@ def test_killed_actor_worker_and_driver_lose_nothing_and_a_third_run_reuses_ever
 
 
 def test_the_job_runs_on_a_cluster_of_two_cpus_by_submission(tmp_path, cases):
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "RAY_AUTH_MODE": "disabled"}
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "RAY_AUTH_MODE": "disabled",
+    }
     ray = [str(Path(sys.executable).parent / "ray")]
     subprocess.run([*ray, "start", "--head", "--num-cpus=2", "--port=0"], check=True, env=environment, timeout=120)
     try:
-        job = ["jobs/pi_scale.py", "name=submitted", f"store.url={tmp_path}", f"recipe.verification.cases={cases}", *ARROW]
+        job = [
+            "jobs/pi_scale.py",
+            "name=submitted",
+            f"store.url={tmp_path}",
+            f"recipe.verification.cases={cases}",
+            *ARROW,
+        ]
         submit = [*ray, "job", "submit", "--working-dir", ".", "--", *(f"'{part}'" for part in job)]
         environment["RAY_ADDRESS"] = "http://127.0.0.1:8265"
         result = subprocess.run(submit, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=800)

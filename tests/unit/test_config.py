@@ -77,7 +77,9 @@ def test_an_unknown_family_names_the_nearest():
 
 def test_the_fingerprint_covers_the_recipe_and_nothing_else(config_file):
     base = load(config_file)
-    elsewhere = load(config_file, ["cluster.engine.replicas=8", "store.url=s3://b/x", "tracking.uri=http://h", "name=u"])
+    elsewhere = load(
+        config_file, ["cluster.engine.replicas=8", "store.url=s3://b/x", "tracking.uri=http://h", "name=u"]
+    )
     assert fingerprint(base.recipe) == fingerprint(elsewhere.recipe)
     assert fingerprint(load(config_file, ["recipe.training.lr=0.02"]).recipe) != fingerprint(base.recipe)
 

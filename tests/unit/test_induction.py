@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lpc_ray.errors import DataError, StorageError
+from lpc_ray.errors import ConfigError, DataError, StorageError
 from lpc_ray.induction import build_family
 from lpc_ray.induction.base import plan_units, run_units
 from lpc_ray.induction.ss import SEED_PROMPTS
@@ -37,7 +37,7 @@ def render(messages, add_generation_prompt: bool) -> list[int]:
     ids = []
     for message in messages:
         ids += [1, ord(message["role"][0]), *map(ord, message["content"]), 2, 10]
-    return ids + [1, ord("a")] if add_generation_prompt else ids
+    return [*ids, 1, ord("a")] if add_generation_prompt else ids
 
 
 def reply(text: str, finish_reason: str = "stop", tokens: int = 3) -> Reply:
@@ -57,7 +57,8 @@ def units_of(family, name="ss", seed=0):
 
 
 def test_self_study_asks_with_the_chunk_and_hides_it_from_the_student():
-    family = build_family("ss", {"num_chunks": 2, "conversations_per_chunk": 40, "max_chunk_tokens": 60})
+    sizes = {"min_chunk_tokens": 20, "max_chunk_tokens": 60}
+    family = build_family("ss", {"num_chunks": 2, "conversations_per_chunk": 40, **sizes})
     calls = []
 
     def teacher(asks):
@@ -68,7 +69,9 @@ def test_self_study_asks_with_the_chunk_and_hides_it_from_the_student():
     finished = run_units(family, units, 0, teacher)
     assert [len(asks) for asks in calls] == [80, 80], "all pending asks go in one call"
     asked = {prompt for ask in calls[0] for prompt in [ask.messages[1]["content"]]}
-    kinds = {kind for kind, prompts in SEED_PROMPTS.items() for prompt in prompts for one in asked if one[:40] == prompt[:40]}
+    kinds = {
+        kind for kind, prompts in SEED_PROMPTS.items() for prompt in prompts for one in asked if one[:40] == prompt[:40]
+    }
     assert kinds == set(SEED_PROMPTS), "all five seed types are drawn"
     for ask in calls[1]:
         assert ask.messages[0]["role"] == "system" and "word" in ask.messages[0]["content"]
@@ -94,8 +97,15 @@ def test_self_study_drops_what_cannot_be_trained_on_and_says_why(question, answe
     assert trace.drop_reason == reason
 
 
+def test_chunk_lengths_that_cannot_be_drawn_are_refused():
+    with pytest.raises(ConfigError, match=r"min_chunk_tokens 512 .* max_chunk_tokens 60"):
+        build_family("ss", {"max_chunk_tokens": 60})
+
+
 def test_the_same_seed_draws_the_same_units_and_another_seed_others():
-    family = build_family("ss", {"num_chunks": 2, "conversations_per_chunk": 3, "max_chunk_tokens": 60, "min_chunk_tokens": 10})
+    family = build_family(
+        "ss", {"num_chunks": 2, "conversations_per_chunk": 3, "max_chunk_tokens": 60, "min_chunk_tokens": 10}
+    )
     first, again, other = units_of(family), units_of(family), units_of(family, seed=1)
     assert [unit.id for unit in first] == [unit.id for unit in again]
     assert not {unit.id for unit in first} & {unit.id for unit in other}
@@ -118,7 +128,13 @@ def test_curated_traces_are_taken_as_they_are(tmp_path):
 
 @pytest.mark.parametrize(
     "line",
-    ["", "{", "[]", '{"messages": []}', '{"messages": [{"role": "user", "content": "x"}, {"role": "user", "content": "y"}]}']
+    [
+        "",
+        "{",
+        "[]",
+        '{"messages": []}',
+        '{"messages": [{"role": "user", "content": "x"}, {"role": "user", "content": "y"}]}',
+    ]
     + ['{"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": " "}]}'],
 )
 def test_curated_traces_that_are_malformed_are_refused_with_their_place(tmp_path, line):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lpc_ray.config import TrainingRecipe
 from lpc_ray.errors import DataError
-from lpc_ray.prefix import Prefix, attach
+from lpc_ray.prefix import Prefix, attach, prefix_arguments
 from lpc_ray.traces import batches, collate, pack
 from lpc_ray.training import PlainStepper, PrefixLearner, Progress, kl_sum, lr_factor, ntp_sum, restrict_topk, train
 from tests.tiny import rows, tiny_model
@@ -27,8 +27,6 @@ def _reference(objective: str, taught) -> float:
     prefix = _prefix().double()
     total = 0.0
     for row in taught:
-        from lpc_ray.prefix import prefix_arguments
-
         ids = torch.from_numpy(row.token_ids.astype(np.int64))[None]
         arguments = prefix_arguments(*prefix.full(), torch.zeros_like(ids))
         positions = torch.arange(ids.shape[1])[None] + prefix.num_tokens
@@ -114,12 +112,14 @@ def test_resuming_gives_the_same_batches_as_never_stopping():
 
 
 def test_training_lowers_the_loss_and_moves_no_backbone_weight():
-    recipe = TrainingRecipe(steps=30, lr=0.05, batch_tokens=10_000, window_tokens=64)
+    traces = rows(4)
+    size = sum(len(row.token_ids) for row in traces)
+    recipe = TrainingRecipe(steps=30, lr=0.05, batch_tokens=size, window_tokens=64)
     model = attach(tiny_model())
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     learner = PrefixLearner(model, _prefix(), "ntp")
     sink = learner.prefix.full()[0][:, :1].clone()
-    progress = train(PlainStepper(learner, recipe), rows(4), recipe, 0, Progress(), lambda _: True)
+    progress = train(PlainStepper(learner, recipe), traces, recipe, 0, Progress(), lambda _: True)
     assert progress.losses[-1] < progress.losses[0] - 0.05
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     assert torch.equal(learner.prefix.full()[0][:, :1], sink)
