@@ -79,8 +79,7 @@ class LearnedPrefixConnector(KVConnectorBase_V1):
         policy = vllm_config.kv_transfer_config.kv_load_failure_policy
         if policy != "fail":
             raise ValueError(f'kv_load_failure_policy must be "fail" for learned prefixes; got "{policy}"')
-        if role == KVConnectorRole.SCHEDULER:
-            _exit_with_parent()
+        _exit_with_parent()
         self._block_size = vllm_config.cache_config.block_size
         self._planned: list[PrefixLoad] = []
         self._failed_blocks: set[int] = set()
@@ -171,7 +170,7 @@ class LearnedPrefixConnector(KVConnectorBase_V1):
 
 
 def _exit_with_parent() -> None:
-    """End vLLM's engine process when the actor that started it is killed; vLLM alone would leave it running."""
+    """End vLLM's engine and worker processes when the actor that started them is killed; else they would run on."""
     parent = multiprocessing.parent_process()
     if parent is None:
         return

@@ -66,6 +66,9 @@ def prefixes(model_folder, material, tmp_path_factory):
 def loop():
     loop = asyncio.new_event_loop()
     yield loop
+    for task in asyncio.all_tasks(loop):
+        task.cancel()
+    loop.run_until_complete(asyncio.sleep(0.1))
     loop.close()
 
 

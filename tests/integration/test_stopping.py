@@ -3,7 +3,7 @@
 import pytest
 import ray
 from ray import tune
-from ray.tune import RunConfig, TuneConfig
+from ray.tune import Callback, RunConfig, TuneConfig
 
 from lpc_ray.adapters.ray_tune import TolerantASHA
 
@@ -23,6 +23,16 @@ def _arm(config):
         tune.report({"step": step, "score": score, "loss": 5.0 / (step + 1)})
 
 
+class LastResults(Callback):
+    """Score given → the last result reported."""
+
+    def __init__(self):
+        self.seen = {}
+
+    def on_trial_result(self, iteration, trials, trial, result, **info):
+        self.seen[round(trial.config["score"] * 24)] = result
+
+
 def test_a_flat_score_is_stopped_while_a_score_within_one_standard_error_goes_on(local_ray, tmp_path):
     scheduler = TolerantASHA(
         num_cases=24,
@@ -34,12 +44,12 @@ def test_a_flat_score_is_stopped_while_a_score_within_one_standard_error_goes_on
         reduction_factor=2,
         max_t=49,
     )
-    results = tune.Tuner(
+    last = LastResults()
+    tune.Tuner(
         tune.with_resources(_arm, {"cpu": 0.5}),
         param_space={"score": tune.grid_search([15 / 24, 13 / 24, 1 / 24])},
         tune_config=TuneConfig(scheduler=scheduler, max_concurrent_trials=1),
-        run_config=RunConfig(storage_path=str(tmp_path), verbose=0),
+        run_config=RunConfig(storage_path=str(tmp_path), verbose=0, callbacks=[last]),
     ).fit()
-    last = {round(result.config["score"] * 24): result.metrics for result in results}
-    assert last[15]["step"] == 48 and last[13]["step"] == 48
-    assert last[1]["step"] == 24 and last[1]["loss"] < 1
+    assert last.seen[15]["step"] == 48 and last.seen[13]["step"] == 48
+    assert last.seen[1]["step"] == 24 and last.seen[1]["loss"] < 1
