@@ -17,12 +17,6 @@ def local_ray():
     ray.shutdown()
 
 
-def _arm(config):
-    for step in STEPS:
-        score = config["score"] if step >= 16 else 0.0
-        tune.report({"step": step, "score": score, "loss": 5.0 / (step + 1)})
-
-
 class LastResults(Callback):
     """Score given → the last result reported."""
 
@@ -44,9 +38,15 @@ def test_a_flat_score_is_stopped_while_a_score_within_one_standard_error_goes_on
         reduction_factor=2,
         max_t=49,
     )
+
+    def arm(config):
+        for step in STEPS:
+            score = config["score"] if step >= 16 else 0.0
+            tune.report({"step": step, "score": score, "loss": 5.0 / (step + 1)})
+
     last = LastResults()
     tune.Tuner(
-        tune.with_resources(_arm, {"cpu": 0.5}),
+        tune.with_resources(arm, {"cpu": 0.5}),
         param_space={"score": tune.grid_search([15 / 24, 13 / 24, 1 / 24])},
         tune_config=TuneConfig(scheduler=scheduler, max_concurrent_trials=1),
         run_config=RunConfig(storage_path=str(tmp_path), verbose=0, callbacks=[last]),
