@@ -63,7 +63,9 @@ def target_logits(backbone: PreTrainedModel, prefix: Prefix, windows: Windows) -
         **prefix_arguments(keys, values, segments),
     ).last_hidden_state
     states_NE = states_WSE.flatten(0, 1)[torch.from_numpy(windows.states).to(device)]
-    logits_NV = backbone.get_output_embeddings()(states_NE).float()
+    head = backbone.get_output_embeddings()
+    assert head is not None, "a causal language model has an output head"
+    logits_NV = head(states_NE).float()
     config = backbone.config.get_text_config()
     if getattr(config, "logits_scaling", None):
         logits_NV = logits_NV / config.logits_scaling
