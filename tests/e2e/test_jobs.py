@@ -156,7 +156,7 @@ def test_the_job_runs_on_a_cluster_of_two_cpus_by_submission(tmp_path, cases):
             f"recipe.verification.cases={cases}",
             *ARROW,
         ]
-        submit = [*ray, "job", "submit", "--working-dir", ".", "--", *(f"'{part}'" for part in job)]
+        submit = [*ray, "job", "submit", "--working-dir", ".", "--", *job]
         environment["RAY_ADDRESS"] = "http://127.0.0.1:8265"
         result = subprocess.run(submit, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=800)
         assert result.returncode == 0, result.stdout[-5000:] + result.stderr[-2000:]
