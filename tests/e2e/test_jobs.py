@@ -93,6 +93,7 @@ def _descendant(process: subprocess.Popen, title: str) -> psutil.Process:
     raise AssertionError(f"no process {title!r} below the driver")
 
 
+@pytest.mark.timeout(1800)
 def test_killed_actor_worker_and_driver_lose_nothing_and_a_third_run_reuses_everything(tmp_path, cases):
     arguments = ["name=kill", f"store.url={tmp_path}", f"recipe.verification.cases={cases}", *ARROW]
     log = tmp_path / "first.log"
@@ -140,6 +141,7 @@ def test_killed_actor_worker_and_driver_lose_nothing_and_a_third_run_reuses_ever
     assert _rows(tmp_path, "kill")["arms"] == report["arms"]
 
 
+@pytest.mark.timeout(1800)
 def test_the_job_runs_on_a_cluster_of_two_cpus_by_submission(tmp_path, cases):
     environment = {
         **os.environ,
