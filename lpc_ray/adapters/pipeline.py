@@ -7,6 +7,7 @@ import datetime
 import logging
 import os
 import time
+from dataclasses import replace
 from functools import cached_property
 
 import ray
@@ -27,6 +28,7 @@ from lpc_ray.errors import LPCError
 from lpc_ray.matrix import Arm
 from lpc_ray.plan import Plan
 from lpc_ray.storage import Store
+from lpc_ray.traces import TraceStore
 from lpc_ray.verification.outcomes import Subject
 
 REPORT_FILES = ("report.html", "report.json", "pareto.csv", "convergence.csv")
@@ -93,10 +95,6 @@ class Pipeline:
             self._induce(arm, task, units, needs_teacher=family.needs_teacher())
 
     def _induce(self, arm: Arm, task: InductionTask, units: list, needs_teacher: bool) -> None:
-        from dataclasses import replace
-
-        from lpc_ray.traces import TraceStore
-
         missing = len({unit.id for unit in units} - TraceStore(task.store).units())
         if missing:
             pool = self.pool if needs_teacher else None
@@ -248,7 +246,3 @@ class Pace:
 
     def ended(self, arm: Arm) -> None:
         self._skipped += self._left.pop(arm.id, 0)
-
-
-def run_folder(plan: Plan, store_url: str) -> Store:
-    return Store(store_url) / plan.config.name
