@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import signal
 import sys
 import threading
@@ -60,6 +61,7 @@ def llm_config(settings: ServerSettings):
             "ray_actor_options": {"num_cpus": 0},
         },
         runtime_env={"env_vars": _engine_environment(settings)},
+        log_engine_metrics=False,  # vLLM's own go to prometheus_client, and so to our /metrics
         engine_kwargs={
             "dtype": settings.dtype,
             "revision": settings.revision,
@@ -85,8 +87,8 @@ def _engine_environment(settings: ServerSettings) -> dict[str, str]:
         "VLLM_CPU_KVCACHE_SPACE": str(settings.kv_cache_gib),
     }
     if settings.threads is not None:
-        found["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
-        found["OMP_NUM_THREADS"] = str(settings.threads)
+        cores = sorted(os.sched_getaffinity(0))[: settings.threads]
+        found["VLLM_CPU_OMP_THREADS_BIND"] = ",".join(map(str, cores))
     return found
 
 

@@ -30,7 +30,7 @@ class ServerSettings(BaseModel):
     dtype: str = "float32"
     max_model_len: int = Field(2048, ge=16)
     max_num_seqs: int = Field(64, ge=1)
-    kv_cache_gib: float = Field(1, gt=0)
+    kv_cache_gib: int = Field(1, ge=1)
     threads: int | None = Field(None, ge=1)
     engine: dict[str, Any] = Field(default_factory=lambda: {"enforce_eager": True})
     artifacts: str = "runs/demo/artifacts"
