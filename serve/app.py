@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import signal
 import sys
 import threading
@@ -87,8 +86,7 @@ def _engine_environment(settings: ServerSettings) -> dict[str, str]:
         "VLLM_CPU_KVCACHE_SPACE": str(settings.kv_cache_gib),
     }
     if settings.threads is not None:
-        cores = sorted(os.sched_getaffinity(0))[: settings.threads]
-        found["VLLM_CPU_OMP_THREADS_BIND"] = ",".join(map(str, cores))
+        found |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": str(settings.threads)}
     return found
 
 

@@ -18,6 +18,7 @@ class ServerSettings(BaseModel):
     host_tier: local folder of the host tier, one subfolder per replica; host_tier_bytes: what each may hold.
     keys: key file; without one, only clients on this machine are served.
     prefixes: handle → digest, loaded when the registry does not know the handle yet.
+    threads: of each CPU engine, unbound to cores (give engines that share cores one each); without, vLLM binds its own.
     engine: more arguments of vLLM's engine. autoscaling: Ray Serve's autoscaling_config, instead of `replicas`.
     """
 
