@@ -4,6 +4,7 @@ import asyncio
 import fcntl
 import shutil
 from collections.abc import AsyncIterator
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +80,9 @@ class PrefixServer(LLMServer):
         self, kind: str, body: dict[str, Any], rewriting: Rewriting, model: str
     ) -> AsyncIterator[dict[str, Any] | str]:
         try:
-            request = _REQUESTS[kind](**{**body, "model": self._settings.served_name})
-            prompts = await self._rewrite(kind, request, rewriting)
+            named = {**body, "model": self._settings.served_name}
+            request, copy = _REQUESTS[kind](**deepcopy(named)), _REQUESTS[kind](**named)
+            prompts = await self._rewrite(kind, request, copy, rewriting)
         except (ValidationError, ValueError, TypeError) as error:
             raise Refusal(400, "invalid_request", _first_line(error)) from error
         stream = await (self.chat(request) if kind == "chat" else self.completions(request))
@@ -96,11 +98,10 @@ class PrefixServer(LLMServer):
                     answer = rewriting.correct(part.model_dump(), prompts)
                     yield {"status": 200, "body": {**answer, "model": model}, "headers": {}}
 
-    async def _rewrite(self, kind: str, request: Any, rewriting: Rewriting) -> int:
-        """Put placeholders before the prompt, as vLLM itself renders it; returns the number of prompts."""
+    async def _rewrite(self, kind: str, request: Any, copy: Any, rewriting: Rewriting) -> int:
+        """Put placeholders before the prompt, as vLLM renders it from the copy; returns the number of prompts."""
         request.cache_salt = rewriting.cache_salt
         request.kv_transfer_params = rewriting.transfer_params
-        copy = request.model_copy(deep=True)
         if kind == "chat":
             rendered = await self.engine._oai_serving_chat.online_renderer.render_chat(copy)
             inputs = rendered[1] if isinstance(rendered, tuple) else rendered
