@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 LOCK := cluster/requirements-cpu.lock
 
-.PHONY: demo serve test check unit install
+.PHONY: demo serve test test-browser check unit install
 .DEFAULT_GOAL := demo
 
 install: $(VENV)/.installed
@@ -39,3 +39,7 @@ check: install
 
 test: check
 	$(BIN)/python -m pytest -q tests/integration tests/e2e
+
+# Needs Chromium on this machine, which `make test` does not.
+test-browser: install
+	$(BIN)/python -m pytest -q tests/browser

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import signal
 import sys
 import threading
@@ -15,6 +16,7 @@ from lpc_ray.serving.settings import ServerSettings, server_settings
 
 CONFIG = Path(__file__).parent / "config.yaml"
 APP = "lpc_ray"
+DIRECT_STREAMING = "RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING"
 
 
 def build(args: dict[str, Any]):
@@ -22,13 +24,14 @@ def build(args: dict[str, Any]):
 
     Raises: ConfigError.
     """
+    if os.environ.get(DIRECT_STREAMING, "0") not in ("", "0"):
+        raise ConfigError(f"{DIRECT_STREAMING} is set, wanted it unset: clients would reach the engine past all checks")
+    settings = server_settings(args or config_args())
     from ray.serve.llm import build_llm_deployment
 
     from serve.deployment import PrefixServer
-    from serve.ingress import Ingress, check_direct_streaming
+    from serve.ingress import Ingress
 
-    check_direct_streaming()
-    settings = server_settings(args or config_args())
     server = build_llm_deployment(
         llm_config(settings), deployment_cls=PrefixServer, bind_kwargs={"settings": settings}, name_prefix="prefixes:"
     )

@@ -15,7 +15,7 @@ from ray import serve
 from ray.serve.handle import DeploymentHandle
 from starlette.exceptions import HTTPException
 
-from lpc_ray.errors import ConfigError, LPCError
+from lpc_ray.errors import LPCError
 from lpc_ray.serving.handles import ModelName, check_handle, parse_model
 from lpc_ray.serving.metrics import RequestMetrics, merged
 from lpc_ray.serving.refusal import Refusal, refusal_of
@@ -302,13 +302,3 @@ def _row(handle: str, entry: Entry, held: dict[str, dict[str, dict[str, float]]]
         "last_used": max((one["last_used"] for one in found.values()), default=None),
         "cold_load_seconds": max((one["cold_load_seconds"] for one in found.values()), default=None),
     }
-
-
-def check_direct_streaming() -> None:
-    """Raises: ConfigError when Ray would let clients reach the engine past this ingress."""
-    from ray.llm._internal.serve.constants import RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING
-
-    if RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING:
-        raise ConfigError(
-            "RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING is set, wanted it unset: clients would reach the engine past the checks"
-        )

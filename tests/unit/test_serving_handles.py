@@ -1,6 +1,8 @@
 """Model names, keys and the registry of handles."""
 
 import hashlib
+import json
+from pathlib import Path
 
 import pytest
 import yaml
@@ -11,8 +13,10 @@ from lpc_ray.errors import ConfigError, PrefixNotFoundError, StorageError
 from lpc_ray.serving.handles import ModelName, check_handle, parse_model
 from lpc_ray.serving.refusal import Refusal
 from lpc_ray.serving.registry import FILE, Entry, Registry
+from lpc_ray.serving.settings import server_settings
 from lpc_ray.serving.tenants import Concurrency, Keys, Tenant, require_admin
 from lpc_ray.storage import Store
+from serve.app import build, demo_prefix
 
 BASE = "org/model-1"
 HANDLES = st.from_regex(r"[A-Za-z0-9]([A-Za-z0-9_-]|\.(?!\.)){0,20}", fullmatch=True)
@@ -187,3 +191,37 @@ def test_a_registry_file_that_is_something_else_is_refused(tmp_path):
     (tmp_path / FILE).write_text('{"a": {"colour": 1}}')
     with pytest.raises(StorageError, match=FILE):
         Registry(Store(str(tmp_path)))
+
+
+def test_settings_name_the_wrong_field_and_the_nearest_right_one():
+    with pytest.raises(ConfigError, match="max_modle_len.*nearest: max_model_len"):
+        server_settings({"max_modle_len": 5})
+    with pytest.raises(ConfigError, match="host_tier_bytes"):
+        server_settings({"host_tier_bytes": 0})
+    with pytest.raises(ConfigError, match="':'"):
+        server_settings({"name": "a:b"})
+    settings = server_settings({"model": "/models/some-model", "artifacts": "runs/x"})
+    assert settings.served_name == "some-model" and settings.artifacts.startswith("/")
+    assert settings.registry_url == f"{settings.artifacts}-served"
+    assert server_settings({"artifacts": "s3://bucket/x"}).artifacts == "s3://bucket/x"
+
+
+def test_the_shipped_config_is_valid():
+    config = yaml.safe_load((Path(__file__).resolve().parents[2] / "serve" / "config.yaml").read_text())
+    [application] = config["applications"]
+    assert application["import_path"] == "serve.app:build" and config["http_options"]["host"] == "127.0.0.1"
+    assert server_settings(application["args"]).keys is None
+
+
+def test_rays_direct_streaming_mode_which_bypasses_every_check_is_refused(monkeypatch):
+    monkeypatch.setenv("RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING", "1")
+    with pytest.raises(ConfigError, match="DIRECT_STREAMING"):
+        build({})
+
+
+def test_the_demo_prefix_is_the_best_scored_arm_of_a_run(tmp_path):
+    with pytest.raises(ConfigError, match="make demo"):
+        demo_prefix(tmp_path)
+    arms = [{"digest": "a", "score": 0.5}, {"digest": "b", "score": 0.7}, {"digest": "c", "score": None}]
+    (tmp_path / "report.json").write_text(json.dumps({"arms": [*arms, {"digest": None, "score": 1.0}]}))
+    assert demo_prefix(tmp_path) == "b"
