@@ -60,6 +60,7 @@ def llm_config(settings: ServerSettings):
             **scaling,
             "max_ongoing_requests": settings.max_ongoing_requests,
             "health_check_period_s": settings.health_check_period_s,
+            "graceful_shutdown_timeout_s": 120,
             "ray_actor_options": {"num_cpus": 0},
         },
         runtime_env={"env_vars": _engine_environment(settings)},

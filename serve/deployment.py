@@ -36,6 +36,7 @@ from lpc_ray.storage import Store
 from serve.source import ArtifactSource
 
 _CANARY_SECONDS = 60
+_ADVERTISE_SECONDS = 2
 _REQUESTS = {"chat": ChatCompletionRequest, "completions": CompletionRequest}
 
 
@@ -58,6 +59,7 @@ class PrefixServer(LLMServer):
         for entry in Registry(Store(settings.registry_url)).entries().values():
             if entry.pinned:
                 await self.pin(entry.digest, True)
+        self._advertiser = asyncio.create_task(self._keep_advertising())
 
     async def answer(
         self, kind: str, body: dict[str, Any], prefixes: list[tuple[str, int]], model: str, tenant_salt: str | None
@@ -182,6 +184,12 @@ class PrefixServer(LLMServer):
     async def _maybe_resolve_lora_from_multiplex(self) -> None:
         """Multiplexed ids are digests of prefixes here, not adapters."""
 
+    async def _keep_advertising(self) -> None:
+        """Serve's controller may have been away, or not have known this replica yet, when something changed."""
+        while True:
+            await asyncio.sleep(_ADVERTISE_SECONDS)
+            self._advertise()
+
     def _advertise(self) -> None:
         """Tell Serve's router what this replica holds, as `serve.multiplexed` would for models it loads itself."""
         info = RequestRoutingInfo(replica_id=self._replica, multiplexed_model_ids=list(self._host.residents()))
@@ -191,17 +199,19 @@ class PrefixServer(LLMServer):
 def _own_folder(root: Path, name: str) -> Path:
     """`root/name`, locked while this process lives; folders whose owner is dead are removed."""
     root.mkdir(parents=True, exist_ok=True)
-    for path in root.glob("*.lock"):
-        with open(path) as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                continue
-            shutil.rmtree(path.with_suffix(""), ignore_errors=True)
-            path.unlink(missing_ok=True)
-    lock = open(root / f"{name}.lock", "w")  # noqa: SIM115  held, and so locked, until the process ends
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    _LOCKS.append(lock)
+    with open(root / "guard", "w") as guard:
+        fcntl.flock(guard, fcntl.LOCK_EX)
+        for path in root.glob("*.lock"):
+            with open(path) as lock:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    continue
+                shutil.rmtree(path.with_suffix(""), ignore_errors=True)
+                path.unlink()
+        lock = open(root / f"{name}.lock", "w")  # noqa: SIM115  held, and so locked, until the process ends
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _LOCKS.append(lock)
     return root / name
 
 

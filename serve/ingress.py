@@ -42,7 +42,7 @@ async def _no_route(request: Request, error: HTTPException) -> Response:
     return JSONResponse(refusal.body, refusal.status)
 
 
-@serve.deployment(max_ongoing_requests=2048, ray_actor_options={"num_cpus": 0.1})
+@serve.deployment(max_ongoing_requests=2048, graceful_shutdown_timeout_s=120, ray_actor_options={"num_cpus": 0.1})
 @serve.ingress(app)
 class Ingress:
     """The one replica of the HTTP side; it owns the registry of handles and counts tenants' open requests."""
@@ -97,7 +97,7 @@ class Ingress:
     ) -> AsyncIterator[Any]:
         prefixes = [(entry.digest, entry.num_tokens) for entry in entries]
         salt = tenant.name if tenant.isolate else None
-        route = "+".join(entry.digest for entry in entries)
+        route = entries[0].digest if entries else ""
         return aiter(self._routed(route).answer.remote(kind, body, prefixes, str(name), salt))
 
     def _routed(self, digest: str) -> DeploymentHandle:
