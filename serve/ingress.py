@@ -170,8 +170,10 @@ class Ingress:
         if "refusal" in told:
             raise told["refusal"]
         previous = self._registry.move(handle, told["entry"])
-        if pinned:
-            await self._pin(handle, True)
+        if pinned or self._registry[handle].pinned:
+            await self._pin(handle)
+        if previous is not None and previous.pinned and previous.digest != digest:
+            await self._unpin_unless_named(previous.digest)
         if align == "down":
             logger.warning(
                 "prefix %s is served under %s with %d tokens (align: down)", digest, handle, told["entry"].num_tokens
@@ -182,6 +184,8 @@ class Ingress:
     async def unload(self, request: Request, handle: str) -> Response:
         require_admin(self._tenant(request))
         entry = self._registry.remove(check_handle(handle))
+        if entry.pinned:
+            await self._unpin_unless_named(entry.digest)
         if not self._registry.names(entry.digest):
             await self._everywhere("drop", entry.digest)
         return JSONResponse({"id": handle, "digest": entry.digest, "deleted": True})
@@ -189,19 +193,24 @@ class Ingress:
     @app.post("/v1/prefixes/{handle}/pin")
     async def pin(self, request: Request, handle: str) -> Response:
         require_admin(self._tenant(request))
-        await self._pin(check_handle(handle), True)
+        await self._pin(check_handle(handle))
         return JSONResponse({"id": handle, "pinned": True})
 
     @app.delete("/v1/prefixes/{handle}/pin")
     async def unpin(self, request: Request, handle: str) -> Response:
         require_admin(self._tenant(request))
-        await self._pin(check_handle(handle), False)
+        entry = self._registry.pin(check_handle(handle), False)
+        await self._unpin_unless_named(entry.digest)
         return JSONResponse({"id": handle, "pinned": False})
 
-    async def _pin(self, handle: str, pinned: bool) -> None:
-        entry = self._registry[handle]
-        await self._everywhere("pin", entry.digest, pinned)
-        self._registry.pin(handle, pinned)
+    async def _pin(self, handle: str) -> None:
+        await self._everywhere("pin", self._registry[handle].digest, True)
+        self._registry.pin(handle, True)
+
+    async def _unpin_unless_named(self, digest: str) -> None:
+        """Let replicas evict `digest`, unless another handle that points to it is pinned."""
+        if not any(entry.pinned for entry in self._registry.entries().values() if entry.digest == digest):
+            await self._everywhere("pin", digest, False)
 
     @app.get("/metrics")
     async def metrics(self, request: Request) -> Response:
