@@ -95,9 +95,9 @@ class PrefixServer(LLMServer):
                 elif isinstance(part, ErrorResponse):
                     error = part.error
                     status = int(error.code)
-                    yield {"status": status, "body": {"error": error.model_dump()}, "headers": {}}
+                    yield {"status": status, "body": {"error": error.model_dump(mode="json")}, "headers": {}}
                 else:
-                    answer = rewriting.correct(part.model_dump(), prompts)
+                    answer = rewriting.correct(part.model_dump(mode="json"), prompts)
                     yield {"status": 200, "body": {**answer, "model": model}, "headers": {}}
 
     async def _rewrite(self, kind: str, request: Any, copy: Any, rewriting: Rewriting) -> int:
