@@ -11,7 +11,6 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
-from ray import serve
 from ray.serve.handle import DeploymentHandle
 from starlette.exceptions import HTTPException
 
@@ -42,8 +41,6 @@ async def _no_route(request: Request, error: HTTPException) -> Response:
     return JSONResponse(refusal.body, refusal.status)
 
 
-@serve.deployment(max_ongoing_requests=2048, graceful_shutdown_timeout_s=120, ray_actor_options={"num_cpus": 0.1})
-@serve.ingress(app)
 class Ingress:
     """The one replica of the HTTP side; it owns the registry of handles and counts tenants' open requests."""
 
