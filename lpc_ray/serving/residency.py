@@ -57,7 +57,7 @@ class TierCounts:
 class HostTier:
     """Belongs to one event loop and owns `folder`, which it empties at the start.
 
-    limit_bytes bounds what is resident; loads in progress (at most two) stand beside it until they are installed.
+    limit_bytes bounds what is resident; two loads in progress may stand beside it until they are installed.
     patience_seconds: how long requests for resident prefixes may overtake one that waits for room.
     on_change: called after a prefix came or went.
     """
@@ -82,6 +82,7 @@ class HostTier:
         self._pinned: set[str] = set()
         self._doomed: set[str] = set()
         self._loads: dict[str, asyncio.Task[None]] = {}
+        self._releases: set[asyncio.Future[None]] = set()
         self._load_slots = asyncio.Semaphore(CONCURRENT_LOADS)
         self._door = asyncio.Lock()
         self._composing = asyncio.Lock()
@@ -108,10 +109,12 @@ class HostTier:
             return
         await self._wait_behind_the_impatient()
         if len(wanted) == 1:
-            await self._hold(wanted)
+            await self._hold_one(wanted[0])
         else:
-            async with self._composing:  # two that each hold half of what they need would wait for ever
-                await self._hold(wanted)
+            async with self._composing:
+                await self._hold_together(wanted)
+        for digest in wanted:
+            self._touch(digest)
         try:
             yield {digest: self._folder / digest for digest in wanted}
         finally:
@@ -133,25 +136,52 @@ class HostTier:
             self._doomed.add(digest)
             await self._release(())
 
-    async def _hold(self, wanted: tuple[str, ...]) -> None:
-        self._held.update(wanted)
+    async def _hold_one(self, digest: str) -> None:
+        self._held[digest] += 1  # nobody evicts it from the moment it is there
+        self._count(digest)
         try:
-            if len(wanted) > 1:
-                await self._check_fit(wanted)
-            for digest in wanted:
-                if digest in self._residents:
-                    self.counts.hits += 1
-                else:
-                    self.counts.misses += 1
-                    await self._loaded(digest)
-                resident = self._residents[digest]
-                resident.last_used = self._clock()
-                resident.hits += 1
-                self._residents.move_to_end(digest)
-                self._doomed.discard(digest)
+            while digest not in self._residents:
+                await asyncio.shield(self._loads.get(digest) or self._start_load((digest,), ()))
         except BaseException:
-            await self._release(wanted)
+            await self._release((digest,))
             raise
+
+    async def _hold_together(self, wanted: tuple[str, ...]) -> None:
+        """All or none: whoever waits for room holds nothing that another waits for."""
+        await self._check_fit(wanted)
+        for digest in wanted:
+            self._count(digest)
+        while missing := tuple(digest for digest in wanted if digest not in self._residents):
+            loading = [self._loads[digest] for digest in missing if digest in self._loads]
+            if loading:
+                await asyncio.shield(loading[0])
+                continue
+            task = self._start_load(missing, wanted)
+            try:
+                await asyncio.shield(task)
+            except asyncio.CancelledError:
+                task.add_done_callback(lambda done: self._give_back(wanted, done))
+                raise
+            return
+        self._held.update(wanted)
+
+    def _count(self, digest: str) -> None:
+        if digest in self._residents:
+            self.counts.hits += 1
+        else:
+            self.counts.misses += 1
+
+    def _touch(self, digest: str) -> None:
+        resident = self._residents[digest]
+        resident.last_used = self._clock()
+        resident.hits += 1
+        self._residents.move_to_end(digest)
+        self._doomed.discard(digest)
+
+    def _give_back(self, digests: tuple[str, ...], task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is None:
+            self._releases.add(release := asyncio.ensure_future(self._release(digests)))
+            release.add_done_callback(self._releases.discard)
 
     async def _release(self, digests: tuple[str, ...]) -> None:
         self._held.subtract(digests)
@@ -160,45 +190,70 @@ class HostTier:
         async with self._changed:
             self._changed.notify_all()
 
-    async def _loaded(self, digest: str) -> None:
-        """Wait for the one load of `digest`, which goes on when this waiter gives up."""
-        if digest not in self._loads:
-            task = asyncio.create_task(self._load(digest))
-            self._loads[digest] = task
-            task.add_done_callback(lambda done: self._load_ended(digest, done))
-        await asyncio.shield(self._loads[digest])
+    def _start_load(self, digests: tuple[str, ...], together: tuple[str, ...]) -> asyncio.Task[None]:
+        """The one load of `digests`, which goes on when its waiters give up."""
+        task = asyncio.create_task(self._load(digests, together))
+        self._loads.update(dict.fromkeys(digests, task))
+        task.add_done_callback(lambda done: self._load_ended(digests, done))
+        return task
 
-    def _load_ended(self, digest: str, task: asyncio.Task[None]) -> None:
-        del self._loads[digest]
+    def _load_ended(self, digests: tuple[str, ...], task: asyncio.Task[None]) -> None:
+        for digest in digests:
+            del self._loads[digest]
         if not task.cancelled() and task.exception() is not None:
             self.counts.failures += 1
 
-    async def _load(self, digest: str) -> None:
-        async with self._load_slots:
-            started = time.perf_counter()
-            num_bytes = await asyncio.to_thread(self._source.num_bytes, digest)
-            self._refuse_if_never(num_bytes, {digest})
-            staged = self._folder / f".loading-{uuid.uuid4().hex}"
-            staged.mkdir()
-            try:
-                await asyncio.to_thread(self._source.load, digest, staged)
-                seconds = time.perf_counter() - started
+    async def _load(self, digests: tuple[str, ...], together: tuple[str, ...]) -> None:
+        """Bring in `digests`; with `together`, see that all of those are resident at once, and hold them."""
+        staged: dict[str, tuple[Path, Resident]] = {}
+        try:
+            async with self._load_slots:
+                for digest in digests:
+                    staged[digest] = await self._stage(digest)
                 async with self._door:
-                    await self._make_room(num_bytes, digest)
-                    staged.rename(self._folder / digest)
-            finally:
-                shutil.rmtree(staged, ignore_errors=True)
-            self._residents[digest] = Resident(num_bytes, seconds, self._clock())
-            self.counts.loaded_bytes += num_bytes
-            self.counts.load_seconds += seconds
+                    while True:
+                        for digest in together:
+                            if digest not in self._residents and digest not in staged:
+                                staged[digest] = await self._stage(digest)
+                        await self._make_room(staged, set(together) | set(digests))
+                        if all(digest in self._residents or digest in staged for digest in together):
+                            break
+                    self._install(staged)
+                    self._held.update(together)
+        finally:
+            for path, _ in staged.values():
+                shutil.rmtree(path, ignore_errors=True)
         self._on_change()
 
-    async def _make_room(self, num_bytes: int, digest: str) -> None:
+    async def _stage(self, digest: str) -> tuple[Path, Resident]:
+        started = time.perf_counter()
+        num_bytes = await asyncio.to_thread(self._source.num_bytes, digest)
+        self._refuse_if_never(num_bytes, {digest})
+        path = self._folder / f".loading-{uuid.uuid4().hex}"
+        path.mkdir()
+        try:
+            await asyncio.to_thread(self._source.load, digest, path)
+        except BaseException:
+            shutil.rmtree(path, ignore_errors=True)
+            raise
+        return path, Resident(num_bytes, time.perf_counter() - started, self._clock())
+
+    def _install(self, staged: dict[str, tuple[Path, Resident]]) -> None:
+        for digest, (path, resident) in staged.items():
+            if digest not in self._residents:
+                path.rename(self._folder / digest)
+                self._residents[digest] = resident
+                self.counts.loaded_bytes += resident.num_bytes
+                self.counts.load_seconds += resident.load_seconds
+
+    async def _make_room(self, staged: dict[str, tuple[Path, Resident]], kept: set[str]) -> None:
+        """Wait until what is staged fits, then evict for it, never any of `kept`."""
         self._waiting_since = time.monotonic()
         async with self._changed:
             try:
-                while (victims := self._victims(num_bytes)) is None:
-                    self._refuse_if_never(num_bytes, {digest})
+                while (victims := self._victims(staged, kept)) is None:
+                    new = sum(resident.num_bytes for _, resident in staged.values())
+                    self._refuse_if_never(new, kept)
                     await self._changed.wait()
             finally:
                 self._waiting_since = None
@@ -206,14 +261,15 @@ class HostTier:
         for victim in victims:
             self._evict(victim)
 
-    def _victims(self, num_bytes: int) -> list[str] | None:
-        """Whom to evict, oldest first, for `num_bytes` more; None when those in use must end first."""
-        excess = self.resident_bytes + num_bytes - self.limit_bytes
+    def _victims(self, staged: dict[str, tuple[Path, Resident]], kept: set[str]) -> list[str] | None:
+        """Whom to evict, oldest first; None when some in use must end first."""
+        new = sum(resident.num_bytes for digest, (_, resident) in staged.items() if digest not in self._residents)
+        excess = self.resident_bytes + new - self.limit_bytes
         victims = []
         for digest, resident in self._residents.items():
             if excess <= 0:
                 break
-            if self._held[digest] <= 0 and digest not in self._pinned:
+            if self._held[digest] <= 0 and digest not in self._pinned | kept:
                 victims.append(digest)
                 excess -= resident.num_bytes
         return victims if excess <= 0 else None
