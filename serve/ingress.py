@@ -23,7 +23,7 @@ from lpc_ray.serving.rewriting import check_request, json_body
 from lpc_ray.serving.settings import ServerSettings
 from lpc_ray.serving.tenants import LOCAL, Concurrency, Keys, Tenant, require_admin
 from lpc_ray.storage import Store
-from serve.http import EventStream, events, first_of, read_body, unavailable
+from serve.responses import EventStream, events, first_of, read_body, unavailable
 
 logger = logging.getLogger("ray.serve")
 app = FastAPI(title="lpc_ray", docs_url=None, redoc_url=None, openapi_url=None)
