@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Induction alone: source documents to stored traces."""
+"""Induction alone: source documents to stored traces. With --preview N: N chunks' worth, shown and costed, not stored."""
 
 from lpc_ray.cli import run_job
 
@@ -11,7 +11,17 @@ def work(plan, run):
     connect(plan)
     pipeline = Pipeline(plan, run, Console())
     pipeline.induce()
+    pipeline.show_induction()
+
+
+def preview(plan, count):
+    from lpc_ray.adapters.induction_preview import preview_induction
+    from lpc_ray.adapters.pipeline import connect
+    from lpc_ray.console import Console
+
+    connect(plan)
+    preview_induction(plan, count, Console())
 
 
 if __name__ == "__main__":
-    run_job(__doc__, work)
+    run_job(__doc__, work, preview=preview)

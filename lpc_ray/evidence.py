@@ -1,12 +1,15 @@
 """From a run's store to the records that the analysis shows: nothing here runs a model."""
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
+from lpc_ray.analysis.induction_quality import quality
 from lpc_ray.analysis.ledger import ArmRecord, BaselineRecord, StepScore, best_step
 from lpc_ray.arm_store import ArmStore
 from lpc_ray.artifact import MANIFEST_FILE, parse_manifest
-from lpc_ray.matrix import Arm
+from lpc_ray.config import GENERAL
+from lpc_ray.matrix import Arm, TraceSet
 from lpc_ray.plan import Plan
 from lpc_ray.records import digest_of
 from lpc_ray.storage import Store
@@ -78,7 +81,7 @@ def arm_record(plan: Plan, run: Store, arm: Arm) -> ArmRecord:
         scores = tuple(score for score in scores if score.step <= end["step"])
     best = best_step(scores)
     checkpoints = {checkpoint.step: checkpoint for checkpoint in ArmStore(run, arm.id).checkpoints()}
-    told = trace_set(run, arm)
+    told = trace_sets(plan, run, arm)
     return ArmRecord(
         name=arm.name,
         arm_id=arm.id,
@@ -127,18 +130,50 @@ def set_prefill_digest(plan: Plan, run: Store, num_tokens: int, digest: str) -> 
     run.write_json(f"baselines/{prefill_key(plan, num_tokens)}.json", {"digest": digest})
 
 
-def trace_set(run: Store, arm: Arm) -> dict[str, Any]:
-    """Counts of an arm's trace set, and `seconds`: the time its induction took over all sessions."""
-    folder = run / f"traces/{arm.traces}"
-    seconds = folder.read_json(INDUCTION_FILE)["seconds"] if folder.exists(INDUCTION_FILE) else 0.0
-    return {**TraceStore(folder).summary(), "seconds": seconds}
+def trace_sets(plan: Plan, run: Store, arm: Arm) -> dict[str, Any]:
+    """Counts of the traces an arm trains on, and `seconds`: the time their induction took over all sessions.
+
+    Where `training.teacher_tokens` takes part of the source's trace set, the counts are of that part, the seconds of all.
+    """
+    told: dict[str, Any] = {"rows": 0, "teacher_tokens": 0, "seconds": 0.0, "dropped": {}}
+    for one in arm.trace_sets:
+        budget = None if one.family == GENERAL else plan.config.recipe.training.teacher_tokens
+        counts = TraceStore(run / f"traces/{one.id}").summary(budget)
+        told["rows"] += counts["rows"]
+        told["teacher_tokens"] += counts["teacher_tokens"]
+        told["seconds"] += induction_record(run, one).get("seconds", 0.0)
+        for reason, count in counts["dropped"].items():
+            told["dropped"][reason] = told["dropped"].get(reason, 0) + count
+    return told
 
 
-def add_induction_seconds(run: Store, arm: Arm, seconds: float) -> None:
-    spent = trace_set(run, arm)["seconds"] + seconds
-    (run / f"traces/{arm.traces}").write_json(
-        INDUCTION_FILE, {"seconds": spent, "family": arm.induction, "induction_seed": arm.induction_seed}
+def record_induction(plan: Plan, run: Store, one: TraceSet, seconds: float) -> None:
+    """Beside the traces of `one`: what this session's induction took, added to earlier ones', and their quality."""
+    sources = {document.digest: document.text for document in plan.documents}
+    found = quality(
+        TraceStore(run / f"traces/{one.id}").all_rows(),
+        text_of=lambda ids: plan.tokenizer.decode(ids, skip_special_tokens=True),
+        source_of=lambda digest: None if one.family == GENERAL else sources.get(digest, plan.document_text),
     )
+    record = {
+        "seconds": induction_record(run, one).get("seconds", 0.0) + seconds,
+        "family": one.family,
+        "induction_seed": one.induction_seed,
+        "quality": asdict(found),
+    }
+    (run / f"traces/{one.id}").write_json(INDUCTION_FILE, record)
+
+
+def induction_record(run: Store, one: TraceSet) -> dict[str, Any]:
+    """What `record_induction` wrote: seconds, family, induction_seed, quality. Empty before."""
+    folder = run / f"traces/{one.id}"
+    return folder.read_json(INDUCTION_FILE) if folder.exists(INDUCTION_FILE) else {}
+
+
+def induction_reports(plan: Plan, run: Store) -> list[dict[str, Any]]:
+    """The records of all trace sets of the plan that have been made and judged."""
+    records = [induction_record(run, one) for one in plan.trace_sets()]
+    return [record for record in records if "quality" in record]
 
 
 def _prefix_bytes(run: Store, digest: str) -> int:

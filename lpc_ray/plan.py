@@ -5,9 +5,10 @@ from pathlib import Path
 
 from lpc_ray.config import JobConfig
 from lpc_ray.errors import DataError
+from lpc_ray.inducer import InductionTask
 from lpc_ray.induction import build_family
 from lpc_ray.induction.base import Family, Unit, plan_units
-from lpc_ray.matrix import Arm, arms, fingerprint
+from lpc_ray.matrix import Arm, TraceSet, arms, fingerprint
 from lpc_ray.records import Case, Document
 from lpc_ray.sources import read_documents
 from lpc_ray.tokenizer import TextTokenizer
@@ -36,9 +37,21 @@ class Plan:
         description = self.config.recipe.source.description
         return plan_units(self.families[family], family, self.documents, self.tokenizer.spans, description, seed)
 
-    def trace_sets(self) -> list[Arm]:
-        """One arm for each distinct trace set, in order of first use."""
-        return list({arm.traces: arm for arm in reversed(self.arms)}.values())[::-1]
+    def induction_task(self, one: TraceSet) -> InductionTask:
+        recipe = self.config.recipe
+        return InductionTask(
+            family=one.family,
+            settings=recipe.induction.families[one.family],
+            seed=one.induction_seed,
+            model=recipe.model.id,
+            revision=recipe.model.revision,
+            system=recipe.prompt.system,
+            max_trace_tokens=self.config.cluster.engine.max_model_len,
+        )
+
+    def trace_sets(self) -> list[TraceSet]:
+        """Every distinct trace set of the arms, in order of first use."""
+        return list({one.id: one for arm in self.arms for one in arm.trace_sets}.values())
 
 
 def make_plan(config: JobConfig) -> Plan:

@@ -7,25 +7,27 @@ import datetime
 import logging
 import os
 import time
-from dataclasses import replace
 from functools import cached_property
+from typing import Any
 
 import ray
 
 from lpc_ray import evidence
 from lpc_ray.adapters.engine_pool import EnginePool, start_engine_pool
-from lpc_ray.adapters.ray_data import InductionTask, induce
+from lpc_ray.adapters.ray_data import induce
 from lpc_ray.adapters.ray_train import GroupSetup, load_backbone, start_training_group
 from lpc_ray.adapters.ray_tune import SweepWatcher, TrialSetup, prefix_subject, score_of, sweep
 from lpc_ray.adapters.tracking import Tracker
+from lpc_ray.analysis.induction_quality import printed as printed_quality
 from lpc_ray.analysis.ledger import best_step
 from lpc_ray.analysis.report import printed_table, write_report
 from lpc_ray.arm_store import ArmStore
 from lpc_ray.artifact import fetch, publish
+from lpc_ray.config import GENERAL
 from lpc_ray.console import Console, clock
 from lpc_ray.embedded_model import model_cache, resolve_model
-from lpc_ray.errors import LPCError
-from lpc_ray.matrix import Arm
+from lpc_ray.errors import DataError, LPCError
+from lpc_ray.matrix import Arm, TraceSet
 from lpc_ray.plan import Plan
 from lpc_ray.storage import Store
 from lpc_ray.traces import TraceStore
@@ -77,37 +79,44 @@ class Pipeline:
         return pool
 
     def induce(self) -> None:
-        """Make the missing traces of every trace set."""
-        for arm in self.plan.trace_sets():
-            units = self.plan.units(arm.induction, arm.induction_seed)
-            family = self.plan.families[arm.induction]
-            task = InductionTask(
-                family=arm.induction,
-                settings=self.recipe.induction.families[arm.induction],
-                seed=arm.induction_seed,
-                model=self.recipe.model.id,
-                revision=self.recipe.model.revision,
-                system=self.recipe.prompt.system,
-                max_trace_tokens=self.cluster.engine.max_model_len,
-                pool=None,
-                store=self.run / f"traces/{arm.traces}",
-            )
-            self._induce(arm, task, units, needs_teacher=family.needs_teacher())
+        """Make the missing traces of every trace set.
 
-    def _induce(self, arm: Arm, task: InductionTask, units: list, needs_teacher: bool) -> None:
-        missing = len({unit.id for unit in units} - TraceStore(task.store).units())
+        Raises: DataError for a teacher's trace set that costs fewer tokens than training is to have.
+        """
+        budget = self.recipe.training.teacher_tokens
+        for one in self.plan.trace_sets():
+            told = self._induce(one)
+            dropped = ", ".join(f"{count} {reason}" for reason, count in told["dropped"].items())
+            self.say("induce", f"{one.family}: {told['rows']} traces" + (f", dropped: {dropped}" if dropped else ""))
+            is_source = one.family != GENERAL and self.plan.families[one.family].needs_teacher()
+            if budget is not None and is_source and told["teacher_tokens"] < budget:
+                raise DataError(
+                    f"recipe.induction.families.{one.family}: got {told['teacher_tokens']} teacher tokens from all its "
+                    f"units, wanted at least recipe.training.teacher_tokens = {budget}"
+                )
+
+    def _induce(self, one: TraceSet) -> dict[str, Any]:
+        """Make what is missing of one trace set; returns its counts."""
+        units = self.plan.units(one.family, one.induction_seed)
+        store = self.run / f"traces/{one.id}"
+        missing = len({unit.id for unit in units} - TraceStore(store).units())
         if missing:
-            pool = self.pool if needs_teacher else None
+            pool = self.pool if self.plan.families[one.family].needs_teacher() else None
             started, done = time.monotonic(), 0
-            self.say("induce", f"{arm.induction}: {missing} of {len(units)} units to do")
-            for counts in induce(replace(task, pool=pool), units, self.cluster.induction):
+            self.say("induce", f"{one.family}: {missing} of {len(units)} units to do")
+            for counts in induce(self.plan.induction_task(one), pool, store, units, self.cluster.induction):
                 done += counts["units"]
                 left = (time.monotonic() - started) / max(done, 1) * (missing - done)
-                self.say("induce", f"{arm.induction}: {done}/{missing} units, ~{clock(left)} left in this stage")
-            evidence.add_induction_seconds(self.run, arm, time.monotonic() - started)
-        told = evidence.trace_set(self.run, arm)
-        dropped = ", ".join(f"{count} {reason}" for reason, count in told["dropped"].items())
-        self.say("induce", f"{arm.induction}: {told['rows']} traces" + (f", dropped: {dropped}" if dropped else ""))
+                self.say("induce", f"{one.family}: {done}/{missing} units, ~{clock(left)} left in this stage")
+            evidence.record_induction(self.plan, self.run, one, time.monotonic() - started)
+        elif "quality" not in evidence.induction_record(self.run, one):
+            evidence.record_induction(self.plan, self.run, one, 0.0)
+        return TraceStore(store).summary()
+
+    def show_induction(self) -> None:
+        """Print the quality of every trace set."""
+        for record in evidence.induction_reports(self.plan, self.run):
+            print(printed_quality(record["family"], record["quality"]), flush=True)
 
     def baselines(self, splits: tuple[str, ...] = ("tune", "held_out")) -> None:
         """Verify the bare model, the document in the prompt, whole and cut, and the untrained prefix."""
@@ -188,7 +197,8 @@ class Pipeline:
         title = f"lpc_ray: {self.plan.config.name}"
         held_out = [case for case in self.plan.cases if case.split == "held_out"]
         facts = evidence.facts(self.plan, lambda: datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"))
-        rows = write_report(self.run, title, facts, arms, baselines, held_out)
+        induction = evidence.induction_reports(self.plan, self.run)
+        rows = write_report(self.run, title, facts, arms, baselines, held_out, induction)
         figures = {f"held_out.{row.name}": row.score for row in rows if row.score is not None}
         self.tracker.end({name: self.run.read_bytes(name) for name in REPORT_FILES}, figures)
         print(f"\n{printed_table(rows)}\n", flush=True)
