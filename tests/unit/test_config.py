@@ -72,7 +72,7 @@ def test_an_unknown_family_names_the_nearest():
         build_family("curate", {})
     with pytest.raises(ConfigError, match="num_chunk"):
         build_family("ss", {"num_chunk": 2})
-    assert family_names() == ["curated", "raw", "ss"]
+    assert family_names() == ["ar", "ar_ta", "ar_ts", "bo", "csb", "curated", "general", "r", "raw", "ss"]
 
 
 def test_the_fingerprint_covers_the_recipe_and_nothing_else(config_file):
