@@ -12,6 +12,11 @@ _QUOTED = re.compile(r"\"([^\"\n]{2,80})\"|“([^”\n]{2,80})”|«([^»\n]{2,8
 _CAPITALISED = r"[^\W\d_a-z][\w’'-]*[a-z][\w’'-]*"
 _NAME = re.compile(rf"(?<![\w’'-]){_CAPITALISED}(?: {_CAPITALISED})*")
 _SENTENCE_START = re.compile(r"(?:^|[.!?:;\n])[\s\"“«(*#>\d.)-]*$")
+_OPENERS = set(
+    "a after all an and are as ask at before both but by can did do does each every for from has have he her his how i if in "
+    "is it its many my no not of on or our she so some that the their then there these they this those to was we were what "
+    "when where which who why will with yes you your".split()
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +29,12 @@ class Claims:
 
 
 def claims(text: str) -> Claims:
-    """Names are runs of capitalised words; a word that only opens a sentence is none."""
+    """Names are runs of capitalised words; one that only opens a sentence is none, nor is a function word before one."""
     names = []
     for match in _NAME.finditer(text):
         words = match[0].split(" ")
         if _SENTENCE_START.search(text[max(0, match.start() - 40) : match.start()]):
-            words = words[1:]
+            words = words[1:] if len(words) == 1 or words[0].lower() in _OPENERS else words
         if words:
             names.append(re.sub(r"[’']s?$", "", " ".join(words)))
     quotes = [next(group for group in match.groups() if group) for match in _QUOTED.finditer(text)]
