@@ -60,6 +60,8 @@ def make_plan(config: JobConfig) -> Plan:
     families = {name: build_family(name, settings) for name, settings in recipe.induction.families.items()}
     documents = read_documents(recipe.source.paths)
     cases = read_cases(Path(recipe.verification.cases))
+    for name, family in families.items():
+        _check_no_held_out_case(name, family, cases)
     tokenizer = TextTokenizer(recipe.model.id, recipe.model.revision)
     material = [token for document in documents for token in tokenizer.encode(document.text)]
     found = arms(recipe, documents, source_tokens=len(material))
@@ -82,3 +84,17 @@ def make_plan(config: JobConfig) -> Plan:
         protocol=protocol,
         tokenizer=tokenizer,
     )
+
+
+def _check_no_held_out_case(name: str, family: Family, cases: list[Case]) -> None:
+    held_out = {_folded(case.question): case.id for case in cases if case.split == "held_out"}
+    for question in family.given_questions():
+        if _folded(question) in held_out:
+            raise DataError(
+                f"recipe.induction.families.{name}: got the question of held-out case {held_out[_folded(question)]!r} "
+                f"({question!r}), wanted questions that no verification holds out"
+            )
+
+
+def _folded(text: str) -> str:
+    return " ".join(text.casefold().split())

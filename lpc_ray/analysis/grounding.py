@@ -12,10 +12,13 @@ _QUOTED = re.compile(r"\"([^\"\n]{2,80})\"|“([^”\n]{2,80})”|«([^»\n]{2,8
 _CAPITALISED = r"[^\W\d_a-z][\w’'-]*[a-z][\w’'-]*"
 _NAME = re.compile(rf"(?<![\w’'-]){_CAPITALISED}(?: {_CAPITALISED})*")
 _SENTENCE_START = re.compile(r"(?:^|[.!?:;\n])[\s\"“«(*#>\d.)-]*$")
-_OPENERS = set(
-    "a after all an and are as ask at before both but by can did do does each every for from has have he her his how i if in "
-    "is it its many my no not of on or our she so some that the their then there these they this those to was we were what "
-    "when where which who why will with yes you your".split()
+_OPENERS = frozenset(
+    re.findall(
+        r"\w+",
+        "a after all an and are as ask at before both but by can did do does each every for from has have he her his how i if "
+        "in is it its many my no not of on or our she so some that the their then there these they this those to was we were "
+        "what when where which who why will with yes you your",
+    )
 )
 
 

@@ -6,7 +6,7 @@ list of their Replies, and returns Traces. It knows no engine and no framework, 
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -53,6 +53,10 @@ class Family(BaseModel, ABC):
 
     def needs_teacher(self) -> bool:
         return True
+
+    def given_questions(self) -> Iterable[str]:
+        """Questions that the family takes from files, none of which may be a held-out case. Raises: DataError."""
+        return ()
 
 
 def plan_units(

@@ -6,14 +6,14 @@ No public text expands the seed documents' name; we read it as best-of. METHODS 
 import json
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
 from pydantic import Field, ImportString
 
-from lpc_ray.conversations import read_tasks
+from lpc_ray.conversations import Task, read_tasks
 from lpc_ray.induction.base import Steps, Unit
 from lpc_ray.induction.study import StudyFamily, defect_of, read_prompts, system_message, taught, user
 from lpc_ray.records import TOP_K, Ask, Chunk, Decoding, Document, Reply, Trace
@@ -56,7 +56,7 @@ class BestOf(StudyFamily):
 
     def chunks(self, documents: list[Document], spans: Encode, description: str, seed: int) -> list[tuple[Chunk, int]]:
         drawn = super().chunks(documents, spans, description, seed)
-        tasks = [task for path in self.tasks for task in read_tasks(path)][: self.conversations_per_chunk]
+        tasks = self._given_tasks()
         if not tasks:
             return drawn
         return [
@@ -64,6 +64,9 @@ class BestOf(StudyFamily):
             for chunk, _ in drawn
             for task in tasks
         ]
+
+    def given_questions(self) -> Iterable[str]:
+        return (task.question for task in self._given_tasks())
 
     def induce(self, unit: Unit, rng: random.Random) -> Steps:
         [template] = PROMPTS["system"]
@@ -92,6 +95,9 @@ class BestOf(StudyFamily):
         if self.min_score is not None and scores[best] < self.min_score:
             return [Trace(drop_reason="best_score_too_low", scores=tuple(scores))]
         return [taught(system, talk, replies[best], scores=scores)]
+
+    def _given_tasks(self) -> list[Task]:
+        return [task for path in self.tasks for task in read_tasks(path)][: self.conversations_per_chunk]
 
     def _score(self, candidate: Candidate) -> float:
         defect = defect_of(candidate.reply, "answer", self.max_answer_tokens)

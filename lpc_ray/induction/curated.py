@@ -2,13 +2,14 @@
 
 import json
 import random
+from collections.abc import Iterable
 from typing import Annotated
 
 from pydantic import Field
 
 from lpc_ray.conversations import read_conversations
 from lpc_ray.induction.base import Family, Steps, Unit
-from lpc_ray.records import Chunk, Document, Trace, digest_of
+from lpc_ray.records import Chunk, Document, Message, Trace, digest_of
 from lpc_ray.sources import Encode
 
 
@@ -22,16 +23,21 @@ class Curated(Family):
     max_conversations: Annotated[int | None, Field(ge=1, exclude_if=lambda limit: limit is None)] = None
 
     def chunks(self, documents: list[Document], spans: Encode, description: str, seed: int) -> list[tuple[Chunk, int]]:
-        lines = [line for path in self.paths for line in read_conversations(path)][: self.max_conversations]
         origin = digest_of([document.digest for document in documents])
-        return [(Chunk(document_digest=origin, text=json.dumps(line, ensure_ascii=False)), 1) for line in lines]
+        return [(Chunk(document_digest=origin, text=json.dumps(line, ensure_ascii=False)), 1) for line in self._lines()]
 
     def induce(self, unit: Unit, rng: random.Random) -> Steps:
         return [Trace(messages=tuple(json.loads(unit.chunk.text)))]
         yield
 
+    def given_questions(self) -> Iterable[str]:
+        return (one["content"] for line in self._lines() for one in line if one["role"] == "user")
+
     def needs_teacher(self) -> bool:
         return False
+
+    def _lines(self) -> list[list[Message]]:
+        return [line for path in self.paths for line in read_conversations(path)][: self.max_conversations]
 
 
 FAMILY = Curated

@@ -6,6 +6,7 @@ Cartridges++ (2026), which repaired off-source damage with 5 % of such prompts; 
 
 import json
 import random
+from collections.abc import Iterable
 from typing import Annotated
 
 from pydantic import Field
@@ -13,7 +14,7 @@ from pydantic import Field
 from lpc_ray.conversations import read_openings
 from lpc_ray.induction.base import Family, Steps, Unit
 from lpc_ray.induction.study import assistant
-from lpc_ray.records import TOP_K, Ask, Chunk, Decoding, Document, Trace, digest_of
+from lpc_ray.records import TOP_K, Ask, Chunk, Decoding, Document, Message, Trace, digest_of
 from lpc_ray.sources import Encode
 
 
@@ -25,9 +26,13 @@ class General(Family):
     max_answer_tokens: Annotated[int, Field(ge=1)] = 256
 
     def chunks(self, documents: list[Document], spans: Encode, description: str, seed: int) -> list[tuple[Chunk, int]]:
-        openings = [opening for path in self.paths for opening in read_openings(path)][: self.max_prompts]
         origin = digest_of("general")
-        return [(Chunk(document_digest=origin, text=json.dumps(one, ensure_ascii=False)), 1) for one in openings]
+        return [
+            (Chunk(document_digest=origin, text=json.dumps(one, ensure_ascii=False)), 1) for one in self._openings()
+        ]
+
+    def given_questions(self) -> Iterable[str]:
+        return (opening[-1]["content"] for opening in self._openings())
 
     def induce(self, unit: Unit, rng: random.Random) -> Steps:
         opening = tuple(json.loads(unit.chunk.text))
@@ -35,6 +40,9 @@ class General(Family):
         if not reply.text.strip():
             return [Trace(drop_reason="empty_answer")]
         return [Trace(messages=(*opening, assistant(reply.text)), reply=reply, teacher_messages=opening)]
+
+    def _openings(self) -> list[list[Message]]:
+        return [opening for path in self.paths for opening in read_openings(path)][: self.max_prompts]
 
 
 FAMILY = General
