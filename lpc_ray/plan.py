@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from lpc_ray.config import JobConfig
+from lpc_ray.config import GENERAL, JobConfig
 from lpc_ray.errors import DataError
 from lpc_ray.inducer import InductionTask
 from lpc_ray.induction import build_family
@@ -48,6 +48,16 @@ class Plan:
             system=recipe.prompt.system,
             max_trace_tokens=self.config.cluster.engine.max_model_len,
         )
+
+    def check_teacher_tokens(self, one: TraceSet, made: int) -> None:
+        """Raises: DataError for a teacher's trace set that cost fewer tokens than every arm is to train on."""
+        budget = self.config.recipe.training.teacher_tokens
+        is_taught = one.family != GENERAL and self.families[one.family].needs_teacher()
+        if budget is not None and is_taught and made < budget:
+            raise DataError(
+                f"recipe.induction.families.{one.family}: got {made} teacher tokens from all its units, wanted at least "
+                f"recipe.training.teacher_tokens = {budget}"
+            )
 
     def trace_sets(self) -> list[TraceSet]:
         """Every distinct trace set of the arms, in order of first use."""

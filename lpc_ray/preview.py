@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from lpc_ray.inducer import Inducer
 from lpc_ray.induction.base import Family, Generate, Steps, Unit
-from lpc_ray.records import Ask, Reply, TraceRow
+from lpc_ray.records import Ask, Message, Reply, TraceRow
 from lpc_ray.traces import as_parquet
 
 _SHOWN_CHARACTERS = 700
@@ -97,8 +97,10 @@ def printed(shown: Preview, inducer: Inducer) -> str:
     lines = []
     for number, unit in enumerate(shown.units, start=1):
         lines.append(f"== {inducer.task.family}, chunk {number} of {len(shown.units)}, unit {unit.id[:12]}")
+        seen: list[Message] = []
         for ask, reply in shown.exchanges[unit.id]:
-            lines += [_block(f"ask, {message['role']}", message["content"]) for message in ask.messages]
+            lines += [_message(message, message in seen) for message in ask.messages]
+            seen += ask.messages
             cut = " (cut)" if reply.finish_reason == "length" else ""
             heading = f"reply, {reply.num_prompt_tokens} → {len(reply.token_ids)} tokens{cut}"
             lines.append(_block(heading, reply.text))
@@ -117,6 +119,12 @@ def _trace(row: TraceRow, inducer: Inducer) -> str:
     if len(row.scores):
         heading += f", candidates scored {', '.join(f'{score:.3f}' for score in row.scores)}"
     return _block(heading, inducer.text.decode(row.token_ids.tolist()))
+
+
+def _message(message: Message, is_known: bool) -> str:
+    """A message of an ask; one that was shown already as its first words."""
+    heading = f"ask, {message['role']}"
+    return f"-- {heading}, as above: {message['content'][:60]!r}" if is_known else _block(heading, message["content"])
 
 
 def _block(heading: str, text: str) -> str:

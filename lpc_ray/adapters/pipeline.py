@@ -23,10 +23,9 @@ from lpc_ray.analysis.ledger import best_step
 from lpc_ray.analysis.report import printed_table, write_report
 from lpc_ray.arm_store import ArmStore
 from lpc_ray.artifact import fetch, publish
-from lpc_ray.config import GENERAL
 from lpc_ray.console import Console, clock
 from lpc_ray.embedded_model import model_cache, resolve_model
-from lpc_ray.errors import DataError, LPCError
+from lpc_ray.errors import LPCError
 from lpc_ray.matrix import Arm, TraceSet
 from lpc_ray.plan import Plan
 from lpc_ray.storage import Store
@@ -83,17 +82,11 @@ class Pipeline:
 
         Raises: DataError for a teacher's trace set that costs fewer tokens than training is to have.
         """
-        budget = self.recipe.training.teacher_tokens
         for one in self.plan.trace_sets():
             told = self._induce(one)
             dropped = ", ".join(f"{count} {reason}" for reason, count in told["dropped"].items())
             self.say("induce", f"{one.family}: {told['rows']} traces" + (f", dropped: {dropped}" if dropped else ""))
-            is_source = one.family != GENERAL and self.plan.families[one.family].needs_teacher()
-            if budget is not None and is_source and told["teacher_tokens"] < budget:
-                raise DataError(
-                    f"recipe.induction.families.{one.family}: got {told['teacher_tokens']} teacher tokens from all its "
-                    f"units, wanted at least recipe.training.teacher_tokens = {budget}"
-                )
+            self.plan.check_teacher_tokens(one, told["teacher_tokens"])
 
     def _induce(self, one: TraceSet) -> dict[str, Any]:
         """Make what is missing of one trace set; returns its counts."""

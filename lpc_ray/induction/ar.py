@@ -28,7 +28,7 @@ class OneStepReading(StudyFamily):
         request = user(rng.choice(PROMPTS["request"]).format(subject=subject))
         decoding = Decoding(self.temperature, self.max_answer_tokens, seed=rng.getrandbits(31))
         [reply] = yield [Ask((system, request), decoding, top_k=TOP_K)]
-        return [taught(system, [request], reply)]
+        return [taught([system], [request], reply)]
 
 
 FAMILY = OneStepReading

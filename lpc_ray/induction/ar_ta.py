@@ -14,6 +14,7 @@ from lpc_ray.induction.study import StudyFamily, read_prompts, system_message, t
 from lpc_ray.records import TOP_K, Ask, Decoding, Reply, Trace
 
 PROMPTS = read_prompts("ar_ta")
+_NUMBER = re.compile(r"^\d+[.)]\s*")
 _OPENINGS = (r"#{2,4}\s+", r"\d+[.)]\s+", r"[-*]\s+")
 
 
@@ -42,7 +43,7 @@ class ActiveReading(StudyFamily):
         turns = [user(apply.format(subject=subject, strategy=strategy)) for strategy in strategies]
         decoding = Decoding(max_tokens=self.max_answer_tokens)
         replies = yield [Ask((system, turn), decoding, top_k=TOP_K) for turn in turns]
-        return [taught(system, [turn], reply) for turn, reply in zip(turns, replies, strict=True)] + dropped
+        return [taught([system], [turn], reply) for turn, reply in zip(turns, replies, strict=True)] + dropped
 
     def request(self) -> str:
         """What stage 1 is asked."""
@@ -77,7 +78,7 @@ def entries_of(text: str) -> list[str]:
     """The entries of a Markdown list: headings of level 2 to 4 with what is below them, else numbers, else bullets."""
     for opening in _OPENINGS:
         pieces = re.split(rf"^[ \t]*{opening}", text, flags=re.MULTILINE)[1:]
-        entries = [piece.strip() for piece in pieces if any(character.isalpha() for character in piece)]
+        entries = [_NUMBER.sub("", piece.strip()) for piece in pieces if any(map(str.isalpha, piece))]
         if entries:
             return entries
     return []

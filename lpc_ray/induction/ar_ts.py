@@ -13,12 +13,13 @@ from lpc_ray.induction.study import read_prompts
 
 PROMPTS = read_prompts("ar_ts")
 _DELIMITER = re.compile(r"^[ \t]*={3,}[ \t]*$", re.MULTILINE)
+_HEADING = re.compile(r"^[ \t]*##", re.MULTILINE)
 
 
 class TaskActiveReading(ActiveReading):
     """`task`: a description of the target task, never one of its held-out cases.
 
-    The strategies are what follows the last delimiter line; a list without that line has none.
+    The strategies are what follows the last delimiter line, or without one the first heading, never the questions.
     """
 
     task: Annotated[str, Field(min_length=1)]
@@ -29,7 +30,8 @@ class TaskActiveReading(ActiveReading):
 
     def list_in(self, text: str) -> str:
         _, *after = _DELIMITER.split(text)
-        return after[-1] if after else ""
+        heading = _HEADING.search(text)
+        return after[-1] if after else text[heading.start() :] if heading else ""
 
 
 FAMILY = TaskActiveReading

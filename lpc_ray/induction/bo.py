@@ -41,8 +41,8 @@ class BestOf(StudyFamily):
     """`scorer`: a callable from `Candidate` to a number, or where one can be imported from; more is better.
 
     tasks: JSONL files of questions with their accepted answers, never held-out ones, for a scorer that verifies; each
-    chunk takes the first `conversations_per_chunk` of them. Without tasks the model asks itself. A candidate that is empty
-    or cut has no score. min_score: a unit whose best is below it is dropped.
+    chunk takes the first `conversations_per_chunk` of them. Without tasks the model asks itself. An empty candidate has no
+    score. min_score: a unit whose best is below it is dropped.
     """
 
     num_candidates: Annotated[int, Field(ge=2)] = 4
@@ -94,14 +94,13 @@ class BestOf(StudyFamily):
             return [Trace(drop_reason="no_usable_candidate", scores=tuple(scores))]
         if self.min_score is not None and scores[best] < self.min_score:
             return [Trace(drop_reason="best_score_too_low", scores=tuple(scores))]
-        return [taught(system, talk, replies[best], scores=scores)]
+        return [taught([system], talk, replies[best], scores=scores)]
 
     def _given_tasks(self) -> list[Task]:
         return [task for path in self.tasks for task in read_tasks(path)][: self.conversations_per_chunk]
 
     def _score(self, candidate: Candidate) -> float:
-        defect = defect_of(candidate.reply, "answer", self.max_answer_tokens)
-        return math.nan if defect else float(self.scorer(candidate))
+        return float(self.scorer(candidate)) if candidate.reply.text.strip() else math.nan
 
 
 FAMILY = BestOf

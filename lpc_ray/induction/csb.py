@@ -11,7 +11,7 @@ from pydantic import Field
 
 from lpc_ray.induction.base import Steps, Unit
 from lpc_ray.induction.study import StudyFamily, assistant, defect_of, read_prompts, system_message, taught, user
-from lpc_ray.records import TOP_K, Ask, Decoding, Reply, Trace
+from lpc_ray.records import TOP_K, Ask, Decoding, Message, Reply, Trace
 
 PROMPTS = read_prompts("csb")
 
@@ -39,22 +39,29 @@ class ContractStudy(StudyFamily):
             return [Trace(drop_reason=defect)]
         contract = rng.choice(PROMPTS["contracts"]).format(words=self.max_answer_words)
         talk = [user(task.format(question=asked.text.strip(), contract=contract))]
-        [answer] = yield [Ask((system, *talk), Decoding(max_tokens=self.max_answer_tokens), top_k=TOP_K)]
+        context = (system, *_examples(check))
+        [answer] = yield [Ask((*context, *talk), Decoding(max_tokens=self.max_answer_tokens), top_k=TOP_K)]
         defect = self._answer_defect(answer)
         if defect:
             return [Trace(drop_reason=defect)]
         checked = [*talk, assistant(answer.text), user(check)]
-        [verdict] = yield [Ask((system, *checked), Decoding(max_tokens=self.max_check_tokens), top_k=TOP_K)]
+        [verdict] = yield [Ask((*context, *checked), Decoding(max_tokens=self.max_check_tokens), top_k=TOP_K)]
         defect = _check_defect(verdict)
         if defect:
             return [Trace(drop_reason=defect)]
-        return [taught(system, talk, answer), taught(system, checked, verdict)]
+        return [taught(context, talk, answer), taught(context, checked, verdict)]
 
     def _answer_defect(self, answer: Reply) -> str | None:
         if not answer.text.strip():
             return "empty_answer"
         is_over = answer.finish_reason == "length" or len(answer.text.split()) > self.max_answer_words
         return "over_bound" if is_over else None
+
+
+def _examples(check: str) -> list[Message]:
+    """The turns that show the teacher what a contract and a check are."""
+    turns = [turn.replace("{check}", check) for turn in PROMPTS["examples"]]
+    return [(assistant if number % 2 else user)(turn) for number, turn in enumerate(turns)]
 
 
 def _check_defect(verdict: Reply) -> str | None:

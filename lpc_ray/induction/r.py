@@ -32,7 +32,7 @@ class Reasoning(StudyFamily):
             return [Trace(drop_reason=defect)]
         system, task = system_message(solver, unit.chunk), user(asked.text.strip())
         [reply] = yield [Ask((system, task), Decoding(max_tokens=self.max_answer_tokens), top_k=TOP_K)]
-        return [taught(system, [task], reply)]
+        return [taught([system], [task], reply)]
 
 
 FAMILY = Reasoning

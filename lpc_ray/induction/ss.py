@@ -49,7 +49,7 @@ class SelfStudy(StudyFamily):
             thinking = None if self.thinking_probability is None else rng.random() < self.thinking_probability
             decoding = Decoding(max_tokens=self.max_answer_tokens)
             [reply] = yield [Ask((system, *talk), decoding, top_k=TOP_K, thinking=thinking)]
-            traces.append(taught(system, talk, reply, thinking))
+            traces.append(taught([system], talk, reply, thinking))
             if traces[-1].drop_reason:
                 break
             talk.append(assistant(reply.text))

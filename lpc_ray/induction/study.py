@@ -71,19 +71,19 @@ def defect_of(reply: Reply, name: str, max_tokens: int) -> str | None:
 
 
 def taught(
-    system: Message,
+    context: Sequence[Message],
     conversation: Sequence[Message],
     reply: Reply,
     thinking: bool | None = None,
     scores: Sequence[float] = (),
 ) -> Trace:
-    """The trace of a conversation and the teacher's reply to it, which the teacher wrote with `system` before it."""
+    """The trace of a conversation and the teacher's reply to it, which the teacher wrote with `context` before it."""
     if not reply.text.strip():
         return Trace(drop_reason="empty_answer", scores=tuple(scores))
     return Trace(
         messages=(*conversation, assistant(reply.text)),
         reply=reply,
-        teacher_messages=(system, *conversation),
+        teacher_messages=(*context, *conversation),
         thinking=thinking,
         scores=tuple(scores),
     )

@@ -30,6 +30,9 @@ BASE = {
 }
 
 
+SMALL = ["recipe.sweep.0.num_tokens=4", "recipe.sweep.1.num_tokens=4"]
+
+
 @pytest.fixture
 def config_file(tmp_path):
     path = tmp_path / "job.yaml"
@@ -129,7 +132,7 @@ def test_a_family_that_was_given_a_held_out_question_is_refused(config_file, tmp
     Path("cases.jsonl").write_text("\n".join(map(json.dumps, cases)))
     Path("doc.md").write_text("The gate code is 4718. Nobody else knows it.")
     Path("faq.jsonl").write_text('{"question": "which code?", "answer": "4718"}')
-    make_plan(load(config_file, ["recipe.sweep.0.num_tokens=4", "recipe.sweep.1.num_tokens=4"]))
+    make_plan(load(config_file, SMALL))
     Path("faq.jsonl").write_text('{"question": "what is  the gate CODE?", "answer": "4718"}')
     with pytest.raises(DataError, match="curated: got the question of held-out case 'h'"):
         make_plan(load(config_file))
@@ -149,6 +152,16 @@ def test_a_share_of_general_prompts_needs_the_family_and_has_its_own_traces(conf
     assert all(arm.general_traces is None for arm in plain) and not {arm.id for arm in plain} & {
         arm.id for arm in mixed
     }
+
+
+def test_a_trace_set_that_cost_less_than_training_is_to_have_is_refused(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    plan = make_plan(load(ROOT / "jobs/configs/families.cpu.yaml", ["recipe.training.teacher_tokens=500"]))
+    sets = {one.family: one for one in plan.trace_sets()}
+    plan.check_teacher_tokens(sets["ss"], 500)
+    plan.check_teacher_tokens(sets["curated"], 0)
+    with pytest.raises(DataError, match="families.ss: got 499 teacher tokens"):
+        plan.check_teacher_tokens(sets["ss"], 499)
 
 
 def test_a_dry_run_loads_neither_torch_nor_any_framework():

@@ -57,7 +57,8 @@ def test_the_student_never_sees_the_source_and_the_teacher_always_does(name):
     for trace in kept:
         assert trace.messages[0]["role"] == "user" and trace.messages[-1]["role"] == "assistant"
         assert not any(word in json.dumps(trace.messages) for word in TEXT.split())
-        assert trace.teacher_messages[1:] == trace.messages[:-1] and "word" in trace.teacher_messages[0]["content"]
+        seen = len(trace.messages) - 1
+        assert trace.teacher_messages[-seen:] == trace.messages[:-1] and "word" in trace.teacher_messages[0]["content"]
         assert trace.reply is not None and trace.reply.topk_ids.shape[1] == TOP_K
     assert sum(trace.teacher_tokens for trace in traces) == 3 * len(teacher.asked), "every generated token is paid for"
 
@@ -107,7 +108,7 @@ def test_one_bad_reply_on_the_way_is_survived(name, bad, at):
         ("ar_ta", reply("I would read it again."), "no_strategy"),
         ("ar_ta", reply("## Only half", "length"), "strategy_cut"),
         ("ar_ta", reply(f"## {TEN_TIMES}"), "strategy_too_long"),
-        ("ar_ts", reply(LIST), "no_strategy"),
+        ("ar_ts", reply("1. Which word?\n2. Why?"), "no_strategy"),
         ("csb", reply("", tokens=1), "empty_question"),
     ],
 )
@@ -130,9 +131,11 @@ def test_stage_two_sees_the_source_and_one_strategy_and_nothing_of_another(name)
     assert "Say it aloud\nRead each word." in traces[0].messages[0]["content"]
 
 
-def test_task_specific_reading_asks_with_the_task_and_takes_what_follows_the_delimiter():
-    listed = reply("## A question of the exam\nWhich?\n=====\n## Only this\nDo it.")
-    teacher = Teacher(lambda ask: reply("done") if ask.top_k else listed)
+@pytest.mark.parametrize(
+    "listed", ["## A question of the exam\nWhich?\n=====\n## Only this\nDo it.", "1. the exam?\n## Only this\nDo it."]
+)
+def test_task_specific_reading_asks_with_the_task_and_takes_what_follows_the_delimiter(listed):
+    teacher = Teacher(lambda ask: reply("done") if ask.top_k else reply(listed))
     [trace] = traces_of("ar_ts", teacher, task="Name the words in {order}.")
     assert "Name the words in {order}." in teacher.asked[0].messages[1]["content"]
     assert "Only this" in trace.messages[0]["content"] and "exam" not in trace.messages[0]["content"]
@@ -144,6 +147,7 @@ def test_task_specific_reading_asks_with_the_task_and_takes_what_follows_the_del
         ("## A\nx\n## B", ["A\nx", "B"]),
         ("Here:\n1. A\n2) B\n   - part of B", ["A", "B\n   - part of B"]),
         ("- A\n* B", ["A", "B"]),
+        ("### 1. A\n### 2. B", ["A", "B"]),
         ("### A\n- not an entry", ["A\n- not an entry"]),
         ("# Title\nplain text", []),
         ("##\n## ...\n", []),
@@ -189,7 +193,7 @@ def test_thinking_is_switched_with_its_probability_and_left_alone_without():
 
 def test_best_of_keeps_the_candidate_with_the_highest_recorded_score():
     scores = {"one": -2.0, "two": -0.5, "three": -0.7}
-    candidates = [reply(name, logprob=score) for name, score in scores.items()] + [reply("cut", "length", logprob=0.0)]
+    candidates = [reply(name, logprob=score) for name, score in scores.items()] + [reply(" ", logprob=0.0)]
     teacher = Teacher([reply("q?"), *candidates])
     [trace] = traces_of("bo", teacher, num_candidates=4)
     assert trace.messages[-1]["content"] == "two"

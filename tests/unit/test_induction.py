@@ -157,6 +157,20 @@ def test_what_the_trace_store_holds_comes_back_equal(count, taught, seed, parts)
             np.testing.assert_array_equal(getattr(ours, field.name), getattr(theirs, field.name))
 
 
+def test_a_budget_of_teacher_tokens_takes_whole_units_and_pays_for_dropped_rows(tmp_path):
+    written = [
+        dataclasses.replace(row, id=f"u{number // 2}-{number % 2}", unit=f"u{number // 2}", teacher_tokens=10)
+        for number, row in enumerate(rows(8))
+    ]
+    written[1] = dataclasses.replace(written[1], drop_reason="empty_answer")
+    store = TraceStore(Store(str(tmp_path)))
+    store.append(written)
+    assert [row.id for row in store.rows(59)] == ["u0-0", "u1-0", "u1-1"]
+    told = store.summary(59)
+    assert (told["rows"], told["teacher_tokens"], told["dropped"]) == (3, 40, {"empty_answer": 1})
+    assert len(store.rows(80)) == len(store.rows()) == 7 and store.rows(19) == []
+
+
 def test_a_batch_written_twice_is_there_once_and_a_real_duplicate_is_refused(tmp_path):
     store = TraceStore(Store(str(tmp_path)))
     store.append(rows(3))

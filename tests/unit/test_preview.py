@@ -36,7 +36,12 @@ def test_a_preview_takes_one_unit_of_a_few_chunks_and_scales_their_cost():
     assert shown.whole.units == 20 and shown.whole.teacher_tokens == 120 and shown.whole.kept_rows == 20
     assert shown.whole.seconds == pytest.approx(shown.measured.seconds * 20 / 3)
     text = printed(shown, inducer)
-    assert text.count("-- ask, system") == 6 and text.count("Which gate?") >= 6 and "estimated 20 units" in text
+    assert (
+        text.count("-- ask, system\n") == 3
+        and text.count("-- ask, system, as above") == 3
+        and text.count("Which gate?") >= 6
+        and "estimated 20 units" in text
+    )
 
 
 def test_a_preview_of_more_chunks_than_there_are_takes_each_once():
