@@ -72,21 +72,19 @@ def rows_for(objective: Objective, rows: list[TraceRow], recipe: TrainingRecipe)
 
     Raises: DataError where it reads what a row does not have.
     """
-    prepared = []
-    for row in rows:
-        if objective == "ntp" and row.family != GENERAL:
-            nothing = {"topk_ids": np.zeros((0, TOP_K), np.int32), "topk_logprobs": np.zeros((0, TOP_K), np.float32)}
-            prepared.append(replace(row, **nothing, teacher_prompt=np.zeros(0, np.int32)))
-            continue
-        if not len(row.topk_ids):
-            raise DataError(
-                f"objective {objective}: got trace {row.id} of family {row.family} without a teacher's top-k, wanted it "
-                f"at every target"
-            )
-        if recipe.teacher_targets == "recomputed" and not len(row.teacher_prompt):
-            raise DataError(
-                f"recipe.training.teacher_targets recomputed: got trace {row.id} of family {row.family} without the "
-                f"prompt its teacher saw"
-            )
-        prepared.append(row)
-    return prepared
+    return [_prepared(objective, row, recipe) for row in rows]
+
+
+def _prepared(objective: Objective, row: TraceRow, recipe: TrainingRecipe) -> TraceRow:
+    no_prompt = np.zeros(0, np.int32)
+    if objective == "ntp" and row.family != GENERAL:
+        no_ids, no_logprobs = np.zeros((0, TOP_K), np.int32), np.zeros((0, TOP_K), np.float32)
+        return replace(row, topk_ids=no_ids, topk_logprobs=no_logprobs, teacher_prompt=no_prompt)
+    where = f"objective {objective}: got trace {row.id} of family {row.family}"
+    if not len(row.topk_ids):
+        raise DataError(f"{where} without a teacher's top-k, wanted it at every target")
+    if recipe.teacher_targets == "stored":
+        return replace(row, teacher_prompt=no_prompt)
+    if not len(row.teacher_prompt):
+        raise DataError(f"{where} without the prompt its teacher saw, wanted it for teacher_targets: recomputed")
+    return row
