@@ -81,7 +81,7 @@ def arm_record(plan: Plan, run: Store, arm: Arm) -> ArmRecord:
         scores = tuple(score for score in scores if score.step <= end["step"])
     best = best_step(scores)
     checkpoints = {checkpoint.step: checkpoint for checkpoint in ArmStore(run, arm.id).checkpoints()}
-    told = trace_sets(plan, run, arm)
+    told = trace_counts(plan, run, arm)
     return ArmRecord(
         name=arm.name,
         arm_id=arm.id,
@@ -130,7 +130,7 @@ def set_prefill_digest(plan: Plan, run: Store, num_tokens: int, digest: str) -> 
     run.write_json(f"baselines/{prefill_key(plan, num_tokens)}.json", {"digest": digest})
 
 
-def trace_sets(plan: Plan, run: Store, arm: Arm) -> dict[str, Any]:
+def trace_counts(plan: Plan, run: Store, arm: Arm) -> dict[str, Any]:
     """Counts of the traces an arm trains on, and `seconds`: the time their induction took over all sessions.
 
     Where `training.teacher_tokens` takes part of the source's trace set, the counts are of that part, the seconds of all.

@@ -8,9 +8,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import ray
+from ray.data.exceptions import UserCodeException
+from ray.exceptions import RayError
 
 from lpc_ray.adapters.engine_pool import EnginePool
 from lpc_ray.config import InductionResources
+from lpc_ray.errors import LPCError
 from lpc_ray.inducer import Inducer, InductionTask
 from lpc_ray.induction.base import Unit
 from lpc_ray.records import Ask, Chunk, Reply
@@ -46,7 +49,10 @@ class InductionActor:
 def induce(
     task: InductionTask, pool: EnginePool | None, store: Store, units: list[Unit], resources: InductionResources
 ) -> Iterator[dict[str, int]]:
-    """Run the units the store does not hold yet; yields counts (units, kept, dropped) as batches finish."""
+    """Run the units the store does not hold yet; yields counts (units, kept, dropped) as batches finish.
+
+    Raises: what the family, the template or the engine refused, as the LPCError it was in the actor.
+    """
     done = TraceStore(store).units()
     missing = [unit for unit in units if unit.id not in done]
     if not missing:
@@ -60,8 +66,21 @@ def induce(
         num_cpus=resources.cpus,
         compute=ray.data.ActorPoolStrategy(size=min(resources.actors, num_batches)),
     )
-    for batch in dataset.iter_batches(batch_size=1, prefetch_batches=0):
-        yield {key: int(values.sum()) for key, values in batch.items()}
+    try:
+        for batch in dataset.iter_batches(batch_size=1, prefetch_batches=0):
+            yield {key: int(values.sum()) for key, values in batch.items()}
+    except (RayError, UserCodeException) as error:
+        raise _refusal(error) or error from None
+
+
+def _refusal(error: BaseException | None) -> LPCError | None:
+    """The LPCError at the bottom of what Ray Data wrapped around it, if one is there."""
+    while error is not None:
+        cause = getattr(error, "cause", None) or error.__cause__
+        if isinstance(error, LPCError) and not isinstance(cause, LPCError):
+            return error
+        error = cause
+    return None
 
 
 def _row(unit: Unit) -> dict[str, Any]:
