@@ -7,7 +7,7 @@ import datetime
 import logging
 import os
 import time
-from dataclasses import replace
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +15,7 @@ import ray
 
 from lpc_ray import evidence
 from lpc_ray.adapters.engine_pool import EnginePool, start_engine_pool
-from lpc_ray.adapters.ray_data import InductionTask, induce
+from lpc_ray.adapters.ray_data import BatchDone, InductionTask, induce
 from lpc_ray.adapters.ray_train import GroupSetup, load_backbone, start_training_group
 from lpc_ray.adapters.ray_tune import SweepWatcher, TrialSetup, prefix_subject, score_of, sweep
 from lpc_ray.adapters.tracking import Tracker
@@ -26,6 +26,7 @@ from lpc_ray.artifact import fetch, publish
 from lpc_ray.console import Console, Pace, clock
 from lpc_ray.embedded_model import model_cache, resolve_model
 from lpc_ray.errors import LPCError
+from lpc_ray.induction.base import Unit
 from lpc_ray.matrix import Arm
 from lpc_ray.plan import Plan
 from lpc_ray.storage import Store
@@ -38,7 +39,6 @@ REPORT_FILES = ("report.html", "report.json", "pareto.csv", "convergence.csv")
 
 def connect(plan: Plan) -> None:
     """Join the configured cluster, the one that submitted this job, or start a local Ray."""
-    os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.1")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # Ray Data's actor pool alarms a reader at every start
@@ -114,37 +114,63 @@ class Pipeline:
     def induce(self) -> None:
         """Make the missing traces of every trace set; those that need no teacher come first, while it starts."""
         families = self.plan.families
-        for arm in sorted(self.plan.trace_sets(), key=lambda arm: families[arm.induction].needs_teacher()):
-            units = self.plan.units(arm.induction, arm.induction_seed)
-            task = InductionTask(
-                family=arm.induction,
-                settings=self.recipe.induction.families[arm.induction],
-                seed=arm.induction_seed,
-                model=self.recipe.model.id,
-                revision=self.recipe.model.revision,
-                system=self.recipe.prompt.system,
-                max_trace_tokens=self.cluster.engine.max_model_len,
-                pool=None,
-                store=self.run / f"traces/{arm.traces}",
-            )
-            self._induce(arm, task, units, needs_teacher=families[arm.induction].needs_teacher())
+        sets = sorted(self.plan.trace_sets(), key=lambda arm: families[arm.induction].needs_teacher())
+        work = [(arm, self._induction_task(arm), self._missing_units(arm)) for arm in sets]
+        work = [(arm, task, units) for arm, task, units in work if units]
+        for arm, _, units in work:
+            self.say("induce", f"{arm.induction}: {len(units)} units to do")
+        if work:
+            self._induce(work)
+        for arm in sets:
+            told = evidence.trace_set(self.run, arm)
+            dropped = ", ".join(f"{count} {reason}" for reason, count in told["dropped"].items())
+            self.say("induce", f"{arm.induction}: {told['rows']} traces" + (f", dropped: {dropped}" if dropped else ""))
 
-    def _induce(self, arm: Arm, task: InductionTask, units: list, needs_teacher: bool) -> None:
-        missing = len({unit.id for unit in units} - TraceStore(task.store).units())
-        if missing:
-            pool = self.pool if needs_teacher else None
-            started, done, said = time.monotonic(), 0, 0.0
-            self.say("induce", f"{arm.induction}: {missing} of {len(units)} units to do")
-            for counts in induce(replace(task, pool=pool), units, self.cluster.induction):
-                done += counts["units"]
-                spent = time.monotonic() - started
-                if spent - said >= SECONDS_BETWEEN_LINES and done < missing:
-                    left, said = spent / max(done, 1) * (missing - done), spent
-                    self.say("induce", f"{arm.induction}: {done}/{missing} units, ~{clock(left)} left in this stage")
-            evidence.add_induction_seconds(self.run, arm, time.monotonic() - started)
-        told = evidence.trace_set(self.run, arm)
-        dropped = ", ".join(f"{count} {reason}" for reason, count in told["dropped"].items())
-        self.say("induce", f"{arm.induction}: {told['rows']} traces" + (f", dropped: {dropped}" if dropped else ""))
+    def _induce(self, work: list[tuple[Arm, InductionTask, list[Unit]]]) -> None:
+        taught = any(self.plan.families[arm.induction].needs_teacher() for arm, _, _ in work)
+        pool = self._starting_pool[0] if taught else None
+        named = {arm.traces: arm for arm, _, _ in work}
+        left = {arm.traces: len(units) for arm, _, units in work}
+        started, said, busy_until = time.monotonic(), 0.0, dict.fromkeys(named, 0.0)
+        total = sum(left.values())
+        batches = induce([(arm.traces, task, units) for arm, task, units in work], pool, self.cluster.induction)
+        for batch in self._or_engine_failure(batches, taught):
+            left[batch.traces] -= batch.units
+            # Batches overlap in time; a trace set's cost is the time in which at least one of its batches was worked on.
+            seconds = max(0.0, batch.ended - max(batch.started, busy_until[batch.traces]))
+            busy_until[batch.traces] = max(busy_until[batch.traces], batch.ended)
+            evidence.add_induction_seconds(self.run, named[batch.traces], seconds)
+            spent, todo = time.monotonic() - started, sum(left.values())
+            if todo and spent - said >= SECONDS_BETWEEN_LINES:
+                said = spent
+                now = ", ".join(f"{named[key].induction} {count}" for key, count in left.items() if count)
+                rest = clock(spent / max(total - todo, 1) * todo)
+                self.say("induce", f"{total - todo}/{total} units, ~{rest} left in this stage (to do: {now})")
+
+    def _or_engine_failure(self, batches: Iterator[BatchDone], taught: bool) -> Iterator[BatchDone]:
+        """The batches; when they fail because no engine could start, its own error is the one to raise."""
+        try:
+            yield from batches
+        except ray.exceptions.RayError:
+            if taught:
+                ray.get(self._starting_pool[2])
+            raise
+
+    def _missing_units(self, arm: Arm) -> list[Unit]:
+        done = TraceStore(self.run / f"traces/{arm.traces}").units()
+        return [unit for unit in self.plan.units(arm.induction, arm.induction_seed) if unit.id not in done]
+
+    def _induction_task(self, arm: Arm) -> InductionTask:
+        return InductionTask(
+            family=arm.induction,
+            settings=self.recipe.induction.families[arm.induction],
+            seed=arm.induction_seed,
+            model=self.recipe.model.id,
+            revision=self.recipe.model.revision,
+            system=self.recipe.prompt.system,
+            max_trace_tokens=self.cluster.engine.max_model_len,
+            store=self.run / f"traces/{arm.traces}",
+        )
 
     def baselines(self, splits: tuple[str, ...] = ("tune", "held_out")) -> None:
         """Verify the bare model, the document in the prompt, whole and cut, and the untrained prefix."""
