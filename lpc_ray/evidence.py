@@ -147,25 +147,32 @@ def trace_counts(plan: Plan, run: Store, arm: Arm) -> dict[str, Any]:
     return told
 
 
-def record_induction(plan: Plan, run: Store, one: TraceSet, seconds: float) -> None:
-    """Beside the traces of `one`: what this session's induction took, added to earlier ones', and their quality."""
+def add_induction_seconds(run: Store, one: TraceSet, seconds: float) -> None:
+    """Remember beside the traces of `one` that they took so much longer."""
+    _update_record(run, one, seconds=induction_record(run, one).get("seconds", 0.0) + seconds)
+
+
+def record_quality(plan: Plan, run: Store, one: TraceSet) -> dict[str, Any]:
+    """Judge the traces of `one`, unless that was done of all of them, and keep the quality beside them.
+
+    Returns: their counts, as `TraceStore.summary`.
+    """
+    traces = TraceStore(run / f"traces/{one.id}")
+    counts, judged = traces.summary(), induction_record(run, one).get("quality", {})
+    if (judged.get("kept"), judged.get("dropped")) == (counts["rows"], counts["dropped"]):
+        return counts
     sources = {document.digest: document.text for document in plan.documents}
     found = quality(
-        TraceStore(run / f"traces/{one.id}").all_rows(),
+        traces.all_rows(),
         text_of=lambda ids: plan.tokenizer.decode(ids, skip_special_tokens=True),
         source_of=lambda digest: None if one.family == GENERAL else sources.get(digest, plan.document_text),
     )
-    record = {
-        "seconds": induction_record(run, one).get("seconds", 0.0) + seconds,
-        "family": one.family,
-        "induction_seed": one.induction_seed,
-        "quality": asdict(found),
-    }
-    (run / f"traces/{one.id}").write_json(INDUCTION_FILE, record)
+    _update_record(run, one, quality=asdict(found))
+    return counts
 
 
 def induction_record(run: Store, one: TraceSet) -> dict[str, Any]:
-    """What `record_induction` wrote: seconds, family, induction_seed, quality. Empty before."""
+    """What is kept beside the traces of `one`: seconds, family, induction_seed, quality. Empty before."""
     folder = run / f"traces/{one.id}"
     return folder.read_json(INDUCTION_FILE) if folder.exists(INDUCTION_FILE) else {}
 
@@ -174,6 +181,11 @@ def induction_reports(plan: Plan, run: Store) -> list[dict[str, Any]]:
     """The records of all trace sets of the plan that have been made and judged."""
     records = [induction_record(run, one) for one in plan.trace_sets()]
     return [record for record in records if "quality" in record]
+
+
+def _update_record(run: Store, one: TraceSet, **changes: Any) -> None:
+    known = {"seconds": 0.0, "family": one.family, "induction_seed": one.induction_seed, **induction_record(run, one)}
+    (run / f"traces/{one.id}").write_json(INDUCTION_FILE, {**known, **changes})
 
 
 def _prefix_bytes(run: Store, digest: str) -> int:

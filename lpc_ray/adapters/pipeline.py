@@ -7,6 +7,7 @@ import datetime
 import logging
 import os
 import time
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -14,7 +15,7 @@ import ray
 
 from lpc_ray import evidence
 from lpc_ray.adapters.engine_pool import EnginePool, start_engine_pool
-from lpc_ray.adapters.ray_data import induce
+from lpc_ray.adapters.ray_data import BatchDone, SetToMake, induce
 from lpc_ray.adapters.ray_train import GroupSetup, load_backbone, start_training_group
 from lpc_ray.adapters.ray_tune import SweepWatcher, TrialSetup, prefix_subject, score_of, sweep
 from lpc_ray.adapters.tracking import Tracker
@@ -38,7 +39,6 @@ REPORT_FILES = ("report.html", "report.json", "pareto.csv", "convergence.csv")
 
 def connect(plan: Plan) -> None:
     """Join the configured cluster, the one that submitted this job, or start a local Ray."""
-    os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.1")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # Ray Data's actor pool alarms a reader at every start
@@ -116,36 +116,57 @@ class Pipeline:
 
         Raises: DataError for a teacher's trace set that costs fewer tokens than training is to have.
         """
-        for one in sorted(self.plan.trace_sets(), key=lambda one: self.plan.families[one.family].needs_teacher()):
-            told = self._induce(one)
+        sets = sorted(self.plan.trace_sets(), key=lambda one: self.plan.families[one.family].needs_teacher())
+        work = [made for made in map(self._to_make, sets) if made.units]
+        for one in work:
+            self.say("induce", f"{one.task.family}: {len(one.units)} units to do")
+        if work:
+            self._induce(work)
+        for one in sets:
+            told = evidence.record_quality(self.plan, self.run, one)
             dropped = ", ".join(f"{count} {reason}" for reason, count in told["dropped"].items())
             self.say("induce", f"{one.family}: {told['rows']} traces" + (f", dropped: {dropped}" if dropped else ""))
             self.plan.check_teacher_tokens(one, told["teacher_tokens"])
 
-    def _induce(self, one: TraceSet) -> dict[str, Any]:
-        """Make what is missing of one trace set; returns its counts."""
-        units = self.plan.units(one.family, one.induction_seed)
+    def _to_make(self, one: TraceSet) -> SetToMake:
         store = self.run / f"traces/{one.id}"
-        missing = len({unit.id for unit in units} - TraceStore(store).units())
-        if missing:
-            pool = self.pool if self.plan.families[one.family].needs_teacher() else None
-            started, done, said = time.monotonic(), 0, 0.0
-            self.say("induce", f"{one.family}: {missing} of {len(units)} units to do")
-            for counts in induce(self.plan.induction_task(one), pool, store, units, self.cluster.induction):
-                done += counts["units"]
-                spent = time.monotonic() - started
-                if spent - said >= SECONDS_BETWEEN_LINES and done < missing:
-                    left, said = spent / max(done, 1) * (missing - done), spent
-                    self.say("induce", f"{one.family}: {done}/{missing} units, ~{clock(left)} left in this stage")
-            evidence.record_induction(self.plan, self.run, one, time.monotonic() - started)
-        elif "quality" not in evidence.induction_record(self.run, one):
-            evidence.record_induction(self.plan, self.run, one, 0.0)
-        return TraceStore(store).summary()
+        done = TraceStore(store).units()
+        units = [unit for unit in self.plan.units(one.family, one.induction_seed) if unit.id not in done]
+        return SetToMake(one.id, self.plan.induction_task(one), store, units)
+
+    def _induce(self, work: list[SetToMake]) -> None:
+        taught = any(self.plan.families[one.task.family].needs_teacher() for one in work)
+        pool = self._starting_pool[0] if taught else None
+        named = {one.id: TraceSet(one.task.family, one.task.seed, one.id) for one in work}
+        left = {one.id: len(one.units) for one in work}
+        started, said, busy_until = time.monotonic(), 0.0, dict.fromkeys(named, 0.0)
+        total = sum(left.values())
+        for batch in self._or_engine_failure(induce(work, pool, self.cluster.induction), taught):
+            left[batch.traces] -= batch.units
+            # Batches overlap in time; a trace set's cost is the time in which at least one of its batches was worked on.
+            seconds = max(0.0, batch.ended - max(batch.started, busy_until[batch.traces]))
+            busy_until[batch.traces] = max(busy_until[batch.traces], batch.ended)
+            evidence.add_induction_seconds(self.run, named[batch.traces], seconds)
+            spent, todo = time.monotonic() - started, sum(left.values())
+            if todo and spent - said >= SECONDS_BETWEEN_LINES:
+                said = spent
+                now = ", ".join(f"{named[key].family} {count}" for key, count in left.items() if count)
+                rest = clock(spent / max(total - todo, 1) * todo)
+                self.say("induce", f"{total - todo}/{total} units, ~{rest} left in this stage (to do: {now})")
 
     def show_induction(self) -> None:
         """Print the quality of every trace set."""
         for record in evidence.induction_reports(self.plan, self.run):
             print(printed_quality(record["family"], record["quality"]), flush=True)
+
+    def _or_engine_failure(self, batches: Iterator[BatchDone], taught: bool) -> Iterator[BatchDone]:
+        """The batches; when they fail because no engine could start, its own error is the one to raise."""
+        try:
+            yield from batches
+        except ray.exceptions.RayError:
+            if taught:
+                ray.get(self._starting_pool[2])
+            raise
 
     def baselines(self, splits: tuple[str, ...] = ("tune", "held_out")) -> None:
         """Verify the bare model, the document in the prompt, whole and cut, and the untrained prefix."""
