@@ -16,6 +16,7 @@ from lpc_ray.errors import ConfigError
 
 Objective = Literal["ntp", "kl"]
 InitializerName = Literal["first_k", "sci", "strided_rope", "random_vectors"]
+VerifierKind = Literal["short_answer", "gsm8k", "longhealth", "skillsbench"]
 EARLY_STEPS = (0, 1, 2, 4, 8, 16, 24, 48)
 
 
@@ -94,9 +95,16 @@ class PromptRecipe(Strict):
 
 
 class VerificationRecipe(Strict):
-    """`cases`: a JSONL file of questions, accepted answers and splits. Decoding is greedy."""
+    """What scores an answerer, and on which cases. Decoding is greedy.
 
+    `cases`: for short_answer a JSONL file of questions, accepted answers and splits; for gsm8k a file of GSM8K; for
+    longhealth LongHealth's JSON; for skillsbench a folder of tasks. `settings` are checked by the kind itself
+    (`lpc_ray.verification`).
+    """
+
+    kind: VerifierKind = "short_answer"
     cases: str
+    settings: dict[str, Any] = {}
     max_tokens: Annotated[int, Field(ge=1)] = 32
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from lpc_ray.errors import DataError
 from lpc_ray.records import Chunk, Document, digest_of
+from lpc_ray.textfile import read_text
 
 TEXT_SUFFIXES = (".txt", ".md", ".markdown", ".rst")
 Encode = Callable[[str], list[tuple[int, int]]]
@@ -26,16 +27,6 @@ def read_documents(paths: Iterable[str | Path]) -> list[Document]:
         else:
             documents.append(_read(path, name=path.name))
     return documents
-
-
-def read_text(path: Path, what: str) -> str:
-    """The UTF-8 text of a user's file. Raises: DataError that starts with `what`."""
-    try:
-        return path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{what} {path}: got a byte that is not UTF-8 at offset {error.start}") from error
-    except OSError as error:
-        raise DataError(f"{what} {path}: {error.strerror or error}") from error
 
 
 def _read(path: Path, name: str) -> Document:

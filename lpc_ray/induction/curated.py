@@ -10,7 +10,8 @@ from pydantic import Field
 from lpc_ray.errors import DataError
 from lpc_ray.induction.base import Family, Steps, Unit
 from lpc_ray.records import Chunk, Document, Message, Trace, digest_of
-from lpc_ray.sources import Encode, read_text
+from lpc_ray.sources import Encode
+from lpc_ray.textfile import read_text
 
 _ROLES = ("system", "user", "assistant")
 
