@@ -53,6 +53,10 @@ class Benchmark(ABC):
         question = Message(role="user", content=case.question)
         return with_system([question], system if document is None else document)
 
+    def without_sandbox(self) -> "Benchmark":
+        """The same, allowed to run replies' code outside a sandbox; kinds that run none are as they were."""
+        return self
+
 
 def protocol_of(benchmark: Benchmark, system: str | None, max_tokens: int, model: dict) -> str:
     """What a score's meaning depends on: the cases, the prompt, the decoding, the scorer and the model."""
