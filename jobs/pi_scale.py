@@ -15,6 +15,7 @@ def work(plan, run):
     pipeline.baselines()
     pipeline.sweep()
     pipeline.held_out()
+    pipeline.gate()
     pipeline.report()
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Verification alone: the baselines, and the best step of every trained arm, on the held-out cases."""
+"""Verification alone: the baselines, and the best step of every trained arm, on the held-out cases and off its source."""
 
 from lpc_ray.cli import run_job
 
@@ -12,6 +12,7 @@ def work(plan, run):
     pipeline = Pipeline(plan, run, Console())
     pipeline.baselines()
     pipeline.held_out()
+    pipeline.gate()
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ can refuse a bad config at once.
 
 import difflib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -108,6 +108,28 @@ class VerificationRecipe(Strict):
     max_tokens: Annotated[int, Field(ge=1)] = 32
 
 
+class OffSourceRecipe(Strict):
+    """What a prefix may damage. `cases`: JSONL of questions that have nothing to do with the source, with accepted answers,
+    and questions about its subject that it does not answer, without (`lpc_ray.verification.off_source`).
+    """
+
+    cases: str
+    max_tokens: Annotated[int, Field(ge=1)] = 32
+
+
+class GateRecipe(Strict):
+    """When a prefix may be published: every threshold that is set must be met by a measured figure.
+
+    min_held_out: share of held-out checks passed. max_kl_drift: nats per token. max_accuracy_drop: of the share of
+    unrelated questions answered. min_abstention: share of unanswerable questions declined.
+    """
+
+    min_held_out: Annotated[float, Field(ge=0, le=1)] | None = None
+    max_kl_drift: Annotated[float, Field(ge=0)] | None = None
+    max_accuracy_drop: Annotated[float, Field(ge=-1, le=1)] | None = None
+    min_abstention: Annotated[float, Field(ge=0, le=1)] | None = None
+
+
 class SweepEntry(Strict):
     """One product of axes; a plain value is an axis of one. `num_tokens`: an integer, or a fraction of the source."""
 
@@ -136,6 +158,8 @@ class Recipe(Strict):
     prefix: PrefixRecipe = PrefixRecipe()
     training: TrainingRecipe = TrainingRecipe()
     verification: VerificationRecipe
+    off_source: OffSourceRecipe | None = None
+    gate: GateRecipe | None = None
     sweep: Annotated[tuple[SweepEntry, ...], Field(min_length=1)]
     stopping: StoppingRecipe = StoppingRecipe()
 
@@ -214,6 +238,15 @@ class JobConfig(Strict):
                     )
         return self
 
+    @model_validator(mode="after")
+    def _gate_is_measured(self) -> "JobConfig":
+        gate = self.recipe.gate
+        if gate and self.recipe.off_source is None:
+            wanted = [name for name, bound in gate if bound is not None and name != "min_held_out"]
+            if wanted:
+                raise ValueError(f"recipe.gate.{wanted[0]}: got a bound, but recipe.off_source does not measure it")
+        return self
+
 
 def as_axis(value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,)
@@ -282,8 +315,8 @@ def _fields_at(location: tuple[int | str, ...]) -> set[str]:
         if isinstance(part, int):
             continue
         annotation = model.model_fields[part].annotation if part in model.model_fields else None
-        if annotation is not None and getattr(annotation, "__origin__", None) is tuple:
-            annotation = annotation.__args__[0]
+        inner = [kind for kind in get_args(annotation) if kind is not type(None)]
+        annotation = inner[0] if inner else annotation
         if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
             return set()
         model = annotation

@@ -39,6 +39,15 @@ def read_problems(path: Path) -> list[Problem]:
     return problems
 
 
+def first_problems(path: Path) -> list[Problem]:
+    """The first N problems of a file, for a path written `FILE#N`. Raises: DataError also when it has fewer."""
+    name, _, count = path.name.rpartition("#")
+    problems = read_problems(path.with_name(name))
+    if not count.isdigit() or not 1 <= int(count) <= len(problems):
+        raise DataError(f"gsm8k {path}: got {count!r} after #, wanted a number of problems from 1 to {len(problems)}")
+    return problems[: int(count)]
+
+
 def _problem(line: str, where: str) -> Problem:
     try:
         row = json.loads(line)

@@ -53,6 +53,10 @@ class Benchmark(ABC):
         question = Message(role="user", content=case.question)
         return with_system([question], system if document is None else document)
 
+    def readiness(self) -> list[str]:
+        """A line on each thing that this kind had to try out beforehand; kinds that run nothing have none."""
+        return []
+
     def without_sandbox(self) -> "Benchmark":
         """The same, allowed to run replies' code outside a sandbox; kinds that run none are as they were."""
         return self

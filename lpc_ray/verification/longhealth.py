@@ -90,7 +90,9 @@ def load(path: Path, settings: Settings) -> LongHealth:
 def _cases(patient: Patient, settings: Settings) -> list[Case]:
     numbers = list(range(len(patient.questions)))
     if len(numbers) <= settings.num_tune:
-        raise DataError(f"longhealth {patient.id}: got {len(numbers)} questions, wanted more than num_tune = {settings.num_tune}")
+        raise DataError(
+            f"longhealth {patient.id}: got {len(numbers)} questions, wanted more than num_tune = {settings.num_tune}"
+        )
     random.Random(digest_of("longhealth", patient.id, settings.seed)).shuffle(numbers)
     tune = set(numbers[: settings.num_tune])
     return [

@@ -102,7 +102,11 @@ class Sandbox:
                 limits,
                 self.home,
                 cwd=self.home / cwd.lstrip("/"),
-                env={**os.environ, "HOME": str(self.home / "root"), "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"},
+                env={
+                    **os.environ,
+                    "HOME": str(self.home / "root"),
+                    "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
+                },
             )
         full = [
             *_bubblewrap(self.home, cwd, read_only, writable, self.uid, limits.disk_bytes),
@@ -157,7 +161,8 @@ def _bubblewrap(
     system += ["--ro-bind", "/usr", "/usr"]
     for name in ("bin", "sbin", "lib", "lib64"):
         system += ["--symlink", f"usr/{name}", f"/{name}"] if Path(f"/{name}").is_symlink() else []
-    system += ["--ro-bind-try", "/etc/alternatives", "/etc/alternatives", "--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
+    for path in ("/etc/alternatives", "/etc/ld.so.cache"):
+        system += ["--ro-bind-try", path, path]
     python = f"/runtime/python/bin/python{sys.version_info.major}.{sys.version_info.minor}"
     runtime = ["--ro-bind", sys.base_prefix, "/runtime/python"]
     runtime += ["--ro-bind", sysconfig.get_path("purelib"), "/runtime/packages"]
@@ -185,7 +190,9 @@ def _limited(limits: Limits, uid: int) -> list[str]:
     return command
 
 
-def _supervised(command: list[str], limits: Limits, home: Path, cwd: Path | None = None, env: dict | None = None) -> Execution:
+def _supervised(
+    command: list[str], limits: Limits, home: Path, cwd: Path | None = None, env: dict | None = None
+) -> Execution:
     started = time.monotonic()
     process = subprocess.Popen(
         command,

@@ -89,6 +89,9 @@ class SkillsBench(Benchmark):
     def preflight(self, name: str) -> Preflight:
         return preflight(self.tasks[name], self.digests[name], self.rules)
 
+    def readiness(self) -> list[str]:
+        return [_readiness(name, self.preflight(name)) for name in self.tasks]
+
     def _judge(self, task: Task, code: str | None, ready: Preflight) -> tuple[Judgement, str | None]:
         """The judgement of a program, and the error to show its author when it did not run to its end."""
         total = len(ready.names)
@@ -101,6 +104,12 @@ class SkillsBench(Benchmark):
         except VerificationError:
             return Judgement("verifier_error", "", 0, total), None
         return _scored(done, report, ready.names), _error_of(done)
+
+
+def _readiness(name: str, found: Preflight) -> str:
+    if found.status != "ready":
+        return f"task {name}: {found.status}, not scored: {found.reason}"
+    return f"task {name}: the reference passes all {len(found.names)} tests, doing nothing passes {found.untouched}"
 
 
 def program_in(reply: str) -> str | None:

@@ -17,7 +17,11 @@ def test_the_header_stays():
 
 
 def test_the_watches_of_a_day_come_in_their_order():
-    assert [row[1:] for row in rows() if row[0] == "2031-04-30"] == [("First", "Berg"), ("Middle", "Dahl"), ("Morning", "Olsen")]
+    assert [row[1:] for row in rows() if row[0] == "2031-04-30"] == [
+        ("First", "Berg"),
+        ("Middle", "Dahl"),
+        ("Morning", "Olsen"),
+    ]
 
 
 def test_the_later_file_wins():
