@@ -13,7 +13,10 @@ from lpc_ray.sources import read_documents
 from lpc_ray.starts import Starts, read_starts
 from lpc_ray.storage import open_store
 from lpc_ray.tokenizer import TextTokenizer
-from lpc_ray.verification.short_answer import protocol_of, read_cases
+from lpc_ray.verification import build_benchmark
+from lpc_ray.verification.base import Benchmark, protocol_of
+from lpc_ray.verification.off_source import OffSource
+from lpc_ray.verification.off_source import load as load_off_source
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,8 @@ class Plan:
     config: JobConfig
     fingerprint: str
     documents: list[Document]
-    cases: list[Case]
+    benchmark: Benchmark
+    off_source: OffSource | None
     families: dict[str, Family]
     starts: Starts
     arms: list[Arm]
@@ -33,6 +37,10 @@ class Plan:
     @property
     def material(self) -> list[int]:
         return self.starts.material
+
+    @property
+    def cases(self) -> tuple[Case, ...]:
+        return self.benchmark.cases
 
     @property
     def document_text(self) -> str:
@@ -47,12 +55,16 @@ class Plan:
         return list({arm.traces: arm for arm in reversed(self.arms)}.values())[::-1]
 
 
-def make_plan(config: JobConfig) -> Plan:
-    """Raises: LPCError for the first thing that cannot be carried out: got, wanted, where."""
+def make_plan(config: JobConfig, unsandboxed: bool = False) -> Plan:
+    """unsandboxed: a verifier that runs replies' code may do so without isolation.
+
+    Raises: LPCError for the first thing that cannot be carried out: got, wanted, where.
+    """
     recipe = config.recipe
     families = {name: build_family(name, settings) for name, settings in recipe.induction.families.items()}
     documents = read_documents(recipe.source.paths)
-    cases = read_cases(Path(recipe.verification.cases))
+    benchmark = build_benchmark(recipe.verification)
+    benchmark = benchmark.without_sandbox() if unsandboxed else benchmark
     tokenizer = TextTokenizer(recipe.model.id, recipe.model.revision)
     material = [token for document in documents for token in tokenizer.encode(document.text)]
     starts = read_starts(recipe, material, tokenizer.encode)
@@ -65,14 +77,14 @@ def make_plan(config: JobConfig) -> Plan:
         for handle in recipe.prefixes.handles:
             for part in parts_of(handle):
                 find_digest(library, part)
-    protocol = protocol_of(
-        cases, recipe.prompt.system, recipe.verification.max_tokens, recipe.model.model_dump(mode="json")
-    )
+    model = recipe.model.model_dump(mode="json")
+    protocol = protocol_of(benchmark, recipe.prompt.system, recipe.verification.max_tokens, model)
     return Plan(
         config=config,
         fingerprint=fingerprint(recipe),
         documents=documents,
-        cases=cases,
+        benchmark=benchmark,
+        off_source=load_off_source(Path(recipe.off_source.cases)) if recipe.off_source else None,
         families=families,
         starts=starts,
         arms=found,
