@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from lpc_ray.errors import ConfigError
 
-Objective = Literal["ntp", "kl"]
+Objective = Literal["ntp", "kl", "mix"]
 InitializerName = Literal[
     "first_k",
     "sci",
@@ -26,6 +26,7 @@ InitializerName = Literal[
     "attention_matching",
 ]
 VerifierKind = Literal["short_answer", "gsm8k", "longhealth", "skillsbench"]
+GENERAL = "general"  # the family whose traces know no source: the prefix-free model's own replies
 EARLY_STEPS = (0, 1, 2, 4, 8, 16, 24, 48)
 
 
@@ -106,7 +107,12 @@ class TrainingRecipe(Strict):
 
     A step takes the next traces that fit `batch_tokens` (over all workers), packed into windows of `window_tokens`. After
     `warmup_steps` the rate follows a cosine down to `final_lr_fraction`. Checkpoints: 0, 1, 2, 4, 8, 16, 24, 48, then every
-    `checkpoint_interval` steps, and the last step. `topk_mass`: keep the shortest rank prefix that reaches it.
+    `checkpoint_interval` steps, and the last step.
+
+    Distillation: `topk_mass` keeps the shortest rank prefix that reaches it. `teacher_targets`: the top-k stored in the
+    traces, or the whole vocabulary, recomputed at every step with the source before the frozen model. `mix_ntp_weight`: the
+    share of next-token prediction in objective `mix`. `general_share` of the tokens are general prompts (family
+    `general`), distilled from the prefix-free model. `teacher_tokens`: train on as many traces as cost so many in all.
     """
 
     steps: Annotated[int, Field(ge=1)] = 60
@@ -123,6 +129,21 @@ class TrainingRecipe(Strict):
     checkpoint_steps: tuple[int, ...] | None = None
     topk_mass: Annotated[float, Field(gt=0, le=1)] | None = None
     renormalise_topk: bool = False
+    kl_temperature: Annotated[float, Field(gt=0)] = 1.0
+    mix_ntp_weight: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    teacher_targets: Literal["stored", "recomputed"] = "stored"
+    general_share: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    teacher_tokens: Annotated[int, Field(ge=1)] | None = None
+
+    @model_validator(mode="after")
+    def _temperature_has_a_whole(self) -> "TrainingRecipe":
+        is_whole = self.renormalise_topk or (self.teacher_targets == "recomputed" and self.topk_mass is None)
+        if self.kl_temperature != 1 and not is_whole:
+            raise ValueError(
+                f"recipe.training.kl_temperature: got {self.kl_temperature:g} over a cut-off distribution, whose rest is "
+                f"unknown; wanted 1, renormalise_topk: true, or teacher_targets: recomputed without topk_mass"
+            )
+        return self
 
     def checkpoints(self) -> list[int]:
         """The optimizer steps at which the prefix is published and verified, ascending, ending at `steps`."""
@@ -287,6 +308,11 @@ class JobConfig(Strict):
                         f"recipe.sweep: got induction {family!r}, wanted one of recipe.induction.families: "
                         f"{', '.join(sorted(known)) or 'none given'}{_nearest(family, known)}"
                     )
+        if self.recipe.training.general_share and GENERAL not in known:
+            raise ValueError(
+                f"recipe.training.general_share: got {self.recipe.training.general_share:g} without a family "
+                f"recipe.induction.families.{GENERAL}, whose prompts are to be mixed in"
+            )
         return self
 
     @model_validator(mode="after")

@@ -3,11 +3,13 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from lpc_ray.config import JobConfig
+from lpc_ray.config import GENERAL, JobConfig
+from lpc_ray.errors import DataError
 from lpc_ray.handles import find_digest, parts_of
+from lpc_ray.inducer import InductionTask
 from lpc_ray.induction import build_family
 from lpc_ray.induction.base import Family, Unit, plan_units
-from lpc_ray.matrix import Arm, arms, fingerprint
+from lpc_ray.matrix import Arm, TraceSet, arms, fingerprint
 from lpc_ray.records import Case, Document
 from lpc_ray.sources import read_documents
 from lpc_ray.starts import Starts, read_starts
@@ -50,9 +52,31 @@ class Plan:
         description = self.config.recipe.source.description
         return plan_units(self.families[family], family, self.documents, self.tokenizer.spans, description, seed)
 
-    def trace_sets(self) -> list[Arm]:
-        """One arm for each distinct trace set, in order of first use."""
-        return list({arm.traces: arm for arm in reversed(self.arms)}.values())[::-1]
+    def induction_task(self, one: TraceSet) -> InductionTask:
+        recipe = self.config.recipe
+        return InductionTask(
+            family=one.family,
+            settings=recipe.induction.families[one.family],
+            seed=one.induction_seed,
+            model=recipe.model.id,
+            revision=recipe.model.revision,
+            system=recipe.prompt.system,
+            max_trace_tokens=self.config.cluster.engine.max_model_len,
+        )
+
+    def check_teacher_tokens(self, one: TraceSet, made: int) -> None:
+        """Raises: DataError for a teacher's trace set that cost fewer tokens than every arm is to train on."""
+        budget = self.config.recipe.training.teacher_tokens
+        is_taught = one.family != GENERAL and self.families[one.family].needs_teacher()
+        if budget is not None and is_taught and made < budget:
+            raise DataError(
+                f"recipe.induction.families.{one.family}: got {made} teacher tokens from all its units, wanted at least "
+                f"recipe.training.teacher_tokens = {budget}"
+            )
+
+    def trace_sets(self) -> list[TraceSet]:
+        """Every distinct trace set of the arms, in order of first use."""
+        return list({one.id: one for arm in self.arms for one in arm.trace_sets}.values())
 
 
 def make_plan(config: JobConfig, unsandboxed: bool = False) -> Plan:
@@ -65,6 +89,8 @@ def make_plan(config: JobConfig, unsandboxed: bool = False) -> Plan:
     documents = read_documents(recipe.source.paths)
     benchmark = build_benchmark(recipe.verification)
     benchmark = benchmark.without_sandbox() if unsandboxed else benchmark
+    for name, family in families.items():
+        _check_no_held_out_case(name, family, benchmark.cases)
     tokenizer = TextTokenizer(recipe.model.id, recipe.model.revision)
     material = [token for document in documents for token in tokenizer.encode(document.text)]
     starts = read_starts(recipe, material, tokenizer.encode)
@@ -91,3 +117,17 @@ def make_plan(config: JobConfig, unsandboxed: bool = False) -> Plan:
         protocol=protocol,
         tokenizer=tokenizer,
     )
+
+
+def _check_no_held_out_case(name: str, family: Family, cases: tuple[Case, ...]) -> None:
+    held_out = {_folded(case.question): case.id for case in cases if case.split == "held_out"}
+    for question in family.given_questions():
+        if _folded(question) in held_out:
+            raise DataError(
+                f"recipe.induction.families.{name}: got the question of held-out case {held_out[_folded(question)]!r} "
+                f"({question!r}), wanted questions that no verification holds out"
+            )
+
+
+def _folded(text: str) -> str:
+    return " ".join(text.casefold().split())

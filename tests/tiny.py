@@ -1,6 +1,7 @@
 """Tiny random models and scripted traces for tests."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -100,6 +101,28 @@ def rows(count: int, seed: int = 0, taught: bool = False, vocab: int = 97) -> li
                     if taught
                     else {}
                 ),
+            )
+        )
+    return found
+
+
+def taught_rows(count: int, seed: int = 0, vocab: int = 97) -> list[TraceRow]:
+    """`rows` after random teacher prompts, with the top-k that the tiny model itself gives there, in float64."""
+    model = tiny_model(vocab_size=vocab).double()
+    generator = np.random.default_rng(seed)
+    found = []
+    for row in rows(count, seed, vocab=vocab):
+        prompt = generator.integers(0, vocab, int(generator.integers(8, 15))).astype(np.int32)
+        ids = torch.from_numpy(np.concatenate([prompt, row.token_ids[row.is_target]]).astype(np.int64))
+        with torch.no_grad():
+            logprobs = torch.log_softmax(model(ids[None]).logits[0, len(prompt) - 1 : -1], -1)
+        best = logprobs.topk(TOP_K, dim=-1)
+        found.append(
+            replace(
+                row,
+                teacher_prompt=prompt,
+                topk_ids=best.indices.numpy().astype(np.int32),
+                topk_logprobs=best.values.numpy().astype(np.float32),
             )
         )
     return found

@@ -15,10 +15,11 @@ import ray
 
 from lpc_ray import evidence
 from lpc_ray.adapters.engine_pool import EnginePool, start_engine_pool
-from lpc_ray.adapters.ray_data import BatchDone, InductionTask, induce
+from lpc_ray.adapters.ray_data import BatchDone, TraceWork, induce
 from lpc_ray.adapters.ray_train import GroupSetup, load_backbone, start_training_group
 from lpc_ray.adapters.ray_tune import SweepWatcher, TrialSetup, prefix_subject, score_of, sweep
 from lpc_ray.adapters.tracking import Tracker
+from lpc_ray.analysis.induction_quality import printed as printed_quality
 from lpc_ray.analysis.ledger import best_step
 from lpc_ray.analysis.report import printed_table, write_report
 from lpc_ray.arm_store import ArmStore
@@ -31,7 +32,7 @@ from lpc_ray.handles import set_handle
 from lpc_ray.identity import model_identity
 from lpc_ray.induction.base import Unit
 from lpc_ray.library import adopt
-from lpc_ray.matrix import Arm
+from lpc_ray.matrix import Arm, TraceSet
 from lpc_ray.plan import Plan
 from lpc_ray.records import Message
 from lpc_ray.storage import Store, open_store
@@ -119,29 +120,36 @@ class Pipeline:
         return [arm for arm in self.plan.arms if ArmStore(self.run, arm.id).end(self.plan.protocol) is None]
 
     def induce(self) -> None:
-        """Make the missing traces of every trace set; those that need no teacher come first, while it starts."""
+        """Make the missing traces of every trace set; those that need no teacher come first, while it starts.
+
+        Raises: DataError for a teacher's trace set that costs fewer tokens than training is to have.
+        """
         families = self.plan.families
-        sets = sorted(self.plan.trace_sets(), key=lambda arm: families[arm.induction].needs_teacher())
-        work = [(arm, self._induction_task(arm), self._missing_units(arm)) for arm in sets]
-        work = [(arm, task, units) for arm, task, units in work if units]
-        for arm, _, units in work:
-            self.say("induce", f"{arm.induction}: {len(units)} units to do")
+        sets = sorted(self.plan.trace_sets(), key=lambda one: families[one.family].needs_teacher())
+        work = [(one, units) for one in sets if (units := self._missing_units(one))]
+        for one, units in work:
+            self.say("induce", f"{one.family}: {len(units)} units to do")
         if work:
             self._induce(work)
-        for arm in sets:
-            told = evidence.trace_set(self.run, arm)
+        for one in sets:
+            evidence.judge_induction(self.plan, self.run, one)
+            told = TraceStore(self.run / f"traces/{one.id}").summary()
             dropped = ", ".join(f"{count} {reason}" for reason, count in told["dropped"].items())
-            self.say("induce", f"{arm.induction}: {told['rows']} traces" + (f", dropped: {dropped}" if dropped else ""))
+            self.say("induce", f"{one.family}: {told['rows']} traces" + (f", dropped: {dropped}" if dropped else ""))
+            self.plan.check_teacher_tokens(one, told["teacher_tokens"])
 
-    def _induce(self, work: list[tuple[Arm, InductionTask, list[Unit]]]) -> None:
-        taught = any(self.plan.families[arm.induction].needs_teacher() for arm, _, _ in work)
+    def _induce(self, work: list[tuple[TraceSet, list[Unit]]]) -> None:
+        taught = any(self.plan.families[one.family].needs_teacher() for one, _ in work)
         pool = self._starting_pool[0] if taught else None
-        named = {arm.traces: arm for arm, _, _ in work}
-        left = {arm.traces: len(units) for arm, _, units in work}
+        named = {one.id: one for one, _ in work}
+        left = {one.id: len(units) for one, units in work}
         started, said, busy_until = time.monotonic(), 0.0, dict.fromkeys(named, 0.0)
         total = sum(left.values())
-        batches = induce([(arm.traces, task, units) for arm, task, units in work], pool, self.cluster.induction)
-        for batch in self._or_engine_failure(batches, taught):
+        tasks = [
+            TraceWork(one.id, self.plan.induction_task(one), self.run / f"traces/{one.id}", units)
+            for one, units in work
+        ]
+        for batch in self._or_engine_failure(induce(tasks, pool, self.cluster.induction), taught):
             left[batch.traces] -= batch.units
             # Batches overlap in time; a trace set's cost is the time in which at least one of its batches was worked on.
             seconds = max(0.0, batch.ended - max(batch.started, busy_until[batch.traces]))
@@ -150,7 +158,7 @@ class Pipeline:
             spent, todo = time.monotonic() - started, sum(left.values())
             if todo and spent - said >= SECONDS_BETWEEN_LINES:
                 said = spent
-                now = ", ".join(f"{named[key].induction} {count}" for key, count in left.items() if count)
+                now = ", ".join(f"{named[key].family} {count}" for key, count in left.items() if count)
                 rest = clock(spent / max(total - todo, 1) * todo)
                 self.say("induce", f"{total - todo}/{total} units, ~{rest} left in this stage (to do: {now})")
 
@@ -163,21 +171,14 @@ class Pipeline:
                 ray.get(self._starting_pool[2])
             raise
 
-    def _missing_units(self, arm: Arm) -> list[Unit]:
-        done = TraceStore(self.run / f"traces/{arm.traces}").units()
-        return [unit for unit in self.plan.units(arm.induction, arm.induction_seed) if unit.id not in done]
+    def _missing_units(self, one: TraceSet) -> list[Unit]:
+        done = TraceStore(self.run / f"traces/{one.id}").units()
+        return [unit for unit in self.plan.units(one.family, one.induction_seed) if unit.id not in done]
 
-    def _induction_task(self, arm: Arm) -> InductionTask:
-        return InductionTask(
-            family=arm.induction,
-            settings=self.recipe.induction.families[arm.induction],
-            seed=arm.induction_seed,
-            model=self.recipe.model.id,
-            revision=self.recipe.model.revision,
-            system=self.recipe.prompt.system,
-            max_trace_tokens=self.cluster.engine.max_model_len,
-            store=self.run / f"traces/{arm.traces}",
-        )
+    def show_induction(self) -> None:
+        """Print the quality of every trace set."""
+        for record in evidence.induction_reports(self.plan, self.run):
+            print(printed_quality(record["family"], record["quality"]), flush=True)
 
     def baselines(self, splits: tuple[str, ...] = ("tune", "held_out")) -> None:
         """Verify the bare model, the document in the prompt, untrained prefixes, and the LPCs the recipe names."""
@@ -310,7 +311,8 @@ class Pipeline:
         title = f"lpc_ray: {self.plan.config.name}"
         held_out = [case for case in self.plan.cases if case.split == "held_out"]
         facts = evidence.facts(self.plan, lambda: datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"))
-        rows = write_report(self.run, title, facts, arms, baselines, held_out)
+        induction = evidence.induction_reports(self.plan, self.run)
+        rows = write_report(self.run, title, facts, arms, baselines, held_out, induction)
         figures = {f"held_out.{row.name}": row.score for row in rows if row.score is not None}
         self.tracker.end({name: self.run.read_bytes(name) for name in REPORT_FILES}, figures)
         print(f"\n{printed_table(rows)}\n", flush=True)

@@ -16,27 +16,21 @@ import ray
 
 from lpc_ray.adapters.engine_pool import EnginePool
 from lpc_ray.config import InductionResources
-from lpc_ray.induction import build_family
-from lpc_ray.induction.base import Unit, run_units
-from lpc_ray.prompting import with_system
-from lpc_ray.records import Ask, Chunk, Reply, TraceRow
+from lpc_ray.inducer import Inducer, InductionTask
+from lpc_ray.induction.base import Unit
+from lpc_ray.records import Ask, Chunk, Reply
 from lpc_ray.storage import Store
-from lpc_ray.tokenizer import TextTokenizer
-from lpc_ray.traces import Provenance, TraceStore, tokenise
+from lpc_ray.traces import TraceStore
 
 
 @dataclass(frozen=True)
-class InductionTask:
-    """What an induction actor needs to make one trace set: the family, its settings and seed, the model, the store."""
+class TraceWork:
+    """One trace set to make: its id, how, where to, and the units it lacks."""
 
-    family: str
-    settings: dict[str, Any]
-    seed: int
-    model: str
-    revision: str | None
-    system: str | None
-    max_trace_tokens: int
+    traces: str
+    task: InductionTask
     store: Store
+    units: list[Unit]
 
 
 @dataclass(frozen=True)
@@ -53,73 +47,52 @@ class BatchDone:
 
 
 class InductionActor:
-    """Runs batches of units: many live generators, one engine call for all their pending asks."""
+    """Runs batches of units: many live generators, one engine call for all their pending asks.
 
-    def __init__(self, tasks: dict[str, InductionTask], pool: EnginePool | None):
-        from transformers import AutoTokenizer
+    homes: trace set id → how it is made and where it is stored. pool: None where no family asks anybody.
+    """
 
-        from lpc_ray.embedded_model import resolve_model
-
-        self.name = ray.get_runtime_context().get_actor_id()
-        self.tasks = tasks
-        self.pool = pool
-        any_task = next(iter(tasks.values()))
-        self.text = TextTokenizer(any_task.model, any_task.revision)
-        self.chat = AutoTokenizer.from_pretrained(resolve_model(any_task.model), revision=any_task.revision)
+    def __init__(self, homes: dict[str, tuple[InductionTask, Store]], pool: EnginePool | None):
+        self._name = ray.get_runtime_context().get_actor_id()
+        self._homes = homes
+        self._pool = pool
+        self._inducers: dict[str, Inducer] = {}
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         [key], [told] = batch["traces"], batch["units"]
         started = time.time()
-        task = self.tasks[str(key)]
-        store = TraceStore(task.store)
+        task, folder = self._homes[key]
+        if key not in self._inducers:
+            self._inducers[key] = Inducer(task)
+        store = TraceStore(folder)
         done = store.units()
         units = [unit for unit in map(_unit, json.loads(told)) if unit.id not in done]
-        rows = self._induce(task, units)
+        rows = self._inducers[key].rows(units, self._generate)
         store.append(rows)
         kept = sum(row.drop_reason is None for row in rows)
-        finished = BatchDone(str(key), self.name, len(units), kept, len(rows) - kept, started, time.time())
+        finished = BatchDone(str(key), self._name, len(units), kept, len(rows) - kept, started, time.time())
         return {name: [value] for name, value in asdict(finished).items()}
 
-    def _induce(self, task: InductionTask, units: list[Unit]) -> list[TraceRow]:
-        told = Provenance(task.family, task.seed, task.model, task.max_trace_tokens)
-        finished = run_units(build_family(task.family, task.settings), units, task.seed, self._generate)
-
-        def render(messages, add_generation_prompt: bool) -> list[int]:
-            return self.chat.apply_chat_template(
-                with_system(messages, task.system),
-                add_generation_prompt=add_generation_prompt,
-                tokenize=True,
-                return_dict=False,
-            )
-
-        return [
-            tokenise(trace, unit.id, index, unit.chunk.document_digest, told, render, self.text.encode)
-            for unit in units
-            for index, trace in enumerate(finished[unit.id])
-        ]
-
     def _generate(self, asks: list[Ask]) -> list[Reply]:
-        assert self.pool is not None, "a family asks a teacher, but says that it needs none"
-        return self.pool.generate(asks, by_first_message=True)
+        assert self._pool is not None, "a family asks a teacher, but says that it needs none"
+        return self._pool.generate(asks, by_first_message=True)
 
 
-def induce(
-    work: list[tuple[str, InductionTask, list[Unit]]], pool: EnginePool | None, resources: InductionResources
-) -> Iterator[BatchDone]:
+def induce(work: list[TraceWork], pool: EnginePool | None, resources: InductionResources) -> Iterator[BatchDone]:
     """Run the units given, trace set by trace set; yields as batches finish.
 
-    work: (trace set id, its task, the units it lacks). pool: may be None when no family among them needs a teacher.
+    pool: may be None when no family among them needs a teacher.
     """
     batches = [
-        {"traces": key, "units": json.dumps([asdict(unit) for unit in batch])}
-        for key, _, units in work
-        for batch in cut_batches(units, resources.units_per_batch)
+        {"traces": one.traces, "units": json.dumps([asdict(unit) for unit in batch])}
+        for one in work
+        for batch in cut_batches(one.units, resources.units_per_batch)
     ]
     if not batches:
         return
     dataset = ray.data.from_items(batches, override_num_blocks=len(batches)).map_batches(
         InductionActor,
-        fn_constructor_args=({key: task for key, task, _ in work}, pool),
+        fn_constructor_args=({one.traces: (one.task, one.store) for one in work}, pool),
         batch_size=1,
         num_cpus=resources.cpus,
         compute=ray.data.ActorPoolStrategy(size=min(resources.actors, len(batches))),

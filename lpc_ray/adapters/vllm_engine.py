@@ -14,6 +14,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from lpc_ray.artifact import read_manifest
+from lpc_ray.chat import render_chat
 from lpc_ray.errors import ArtifactError, ConfigError, DataError
 from lpc_ray.identity import ModelIdentity, check_same, model_identity
 from lpc_ray.records import Ask, PrefixRef, Reply
@@ -109,12 +110,7 @@ class VLLMEngine:
 
     def _prepare(self, ask: Ask) -> list[int]:
         """Token ids of the ask's own prompt; refuses what the engine must not see."""
-        if ask.token_ids:
-            ids = list(ask.token_ids)
-        else:
-            ids = self._tokenizer.apply_chat_template(
-                list(ask.messages), add_generation_prompt=True, tokenize=True, return_dict=False
-            )
+        ids = list(ask.token_ids) if ask.token_ids else render_chat(self._tokenizer, ask.messages, True, ask.thinking)
         prefix_tokens = 0
         if ask.prefix is not None:
             self._check_prefix(ask.prefix)
