@@ -65,8 +65,15 @@ def prefix_digest(keys: torch.Tensor, values: torch.Tensor, identity: ModelIdent
     hasher = sha256()
     for tensor in (keys, values):
         hasher.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return digest_of_hash(hasher.hexdigest(), list(keys.shape), keys.dtype, identity, frozen_tokens)
+
+
+def digest_of_hash(
+    tensor_hash: str, shape: list[int], dtype: torch.dtype, identity: ModelIdentity, frozen_tokens: int
+) -> str:
+    """`prefix_digest` of tensors whose bytes, keys before values, have the SHA-256 `tensor_hash`."""
     compared = {key: value for key, value in identity.as_dict().items() if key not in ("model_id", "revision")}
-    return digest_of(hasher.hexdigest(), list(keys.shape), str(keys.dtype), frozen_tokens, compared)
+    return digest_of(tensor_hash, shape, str(dtype), frozen_tokens, compared)
 
 
 def publish(
