@@ -24,8 +24,8 @@ class Task(NamedTuple):
 def read_conversations(path: str | Path) -> list[list[Message]]:
     """Conversations that end with the assistant's message: `{"messages": […]}`, or `{"question": …, "answer": …}`.
 
-    GSM8K's questions are put in the verifier's own words, and its calculator marks (`<<48/2=24>>`), which are no text
-    that a model would write, are taken out of the answers.
+    A question whose answer ends in `#### N` is GSM8K's: it is asked in the verifier's own words, and the calculator's marks
+    (`<<48/2=24>>`), which are no text that a model would write, are taken out of the answer.
     Raises: DataError naming the line and the field.
     """
     return _read(path, "curated traces", _conversation)
@@ -67,7 +67,10 @@ def _read(path: str | Path, what: str, parse: Callable[[dict[str, Any], str], _T
 
 def _conversation(row: dict[str, Any], where: str) -> list[Message]:
     if "messages" not in row and "question" in row:
-        return gsm8k.conversation(gsm8k.problem(row, where))
+        question, answer = _text(row, "question", where), _text(row, "answer", where)
+        if gsm8k.marked_number(answer) is not None:
+            return gsm8k.conversation(gsm8k.problem(row, where))
+        return [Message(role="user", content=question), Message(role="assistant", content=answer)]
     messages = _messages(row, where)
     if len(messages) < 2:
         raise DataError(f"{where}: wanted 'messages', a list of at least a user and an assistant turn")
@@ -89,10 +92,11 @@ def _opening(row: dict[str, Any], where: str) -> list[Message]:
 
 
 def _task(row: dict[str, Any], where: str) -> Task:
-    if "answers" not in row:
-        problem = gsm8k.problem(row, where)
-        return Task(gsm8k.prompt(problem.question), [str(problem.answer)])
     question = _text(row, "question", where)
+    if "answers" not in row:
+        _text(row, "answer", where)
+        problem = gsm8k.problem(row, where)
+        return Task(gsm8k.prompt(question), [str(problem.answer)])
     answers = row["answers"]
     if not isinstance(answers, list) or not answers or not all(isinstance(one, str) and one.strip() for one in answers):
         raise DataError(f"{where}: field 'answers' must be a list of non-empty texts")
