@@ -31,7 +31,7 @@ def run_job(
     options = _options(description, arguments, has_preview=preview is not None)
     try:
         config = load(options.config, options.override)
-        plan = make_plan(config)
+        plan = make_plan(config, options.unsandboxed)
         run = Store(store_url(config)) / config.name
         if options.dry_run:
             _show(plan, run)
@@ -61,6 +61,9 @@ def _options(description: str | None, arguments: list[str] | None, has_preview: 
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--config", default=str(DEFAULT_CONFIG), help="job config (default: %(default)s)")
     parser.add_argument("--dry-run", action="store_true", help="print config, arms and what exists; do nothing")
+    parser.add_argument(
+        "--unsandboxed", action="store_true", help="run replies' code without isolation: it may do anything"
+    )
     if has_preview:
         parser.add_argument(
             "--preview", type=_count, metavar="N", help="show N chunks' worth and its cost; store nothing"

@@ -1,18 +1,16 @@
 """JSONL files of conversations: chat messages, or GSM8K's questions with worked answers."""
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from lpc_ray.datasets import gsm8k
 from lpc_ray.errors import DataError
 from lpc_ray.records import Message
-from lpc_ray.sources import read_text
+from lpc_ray.textfile import read_text
 
 _ROLES = ("system", "user", "assistant")
-_CALCULATOR = re.compile(r"<<[^<>]*>>")
-_FINAL_ANSWER = re.compile(r"####\s*(\S.*?)\s*$")
 _T = TypeVar("_T")
 
 
@@ -26,7 +24,8 @@ class Task(NamedTuple):
 def read_conversations(path: str | Path) -> list[list[Message]]:
     """Conversations that end with the assistant's message: `{"messages": […]}`, or `{"question": …, "answer": …}`.
 
-    GSM8K's calculator marks (`<<48/2=24>>`) are taken out of the answer; they are no text a model would write.
+    A question whose answer ends in `#### N` is GSM8K's: it is asked in the verifier's own words, and the calculator's marks
+    (`<<48/2=24>>`), which are no text that a model would write, are taken out of the answer.
     Raises: DataError naming the line and the field.
     """
     return _read(path, "curated traces", _conversation)
@@ -68,8 +67,10 @@ def _read(path: str | Path, what: str, parse: Callable[[dict[str, Any], str], _T
 
 def _conversation(row: dict[str, Any], where: str) -> list[Message]:
     if "messages" not in row and "question" in row:
-        answer = _CALCULATOR.sub("", _text(row, "answer", where))
-        return [Message(role="user", content=_text(row, "question", where)), Message(role="assistant", content=answer)]
+        question, answer = _text(row, "question", where), _text(row, "answer", where)
+        if gsm8k.marked_number(answer) is not None:
+            return gsm8k.conversation(gsm8k.problem(row, where))
+        return [Message(role="user", content=question), Message(role="assistant", content=answer)]
     messages = _messages(row, where)
     if len(messages) < 2:
         raise DataError(f"{where}: wanted 'messages', a list of at least a user and an assistant turn")
@@ -93,10 +94,9 @@ def _opening(row: dict[str, Any], where: str) -> list[Message]:
 def _task(row: dict[str, Any], where: str) -> Task:
     question = _text(row, "question", where)
     if "answers" not in row:
-        final = _FINAL_ANSWER.search(_text(row, "answer", where))
-        if final is None:
-            raise DataError(f"{where}: field 'answer' wanted a last line '#### N', or a field 'answers'")
-        return Task(question, [final[1]])
+        _text(row, "answer", where)
+        problem = gsm8k.problem(row, where)
+        return Task(gsm8k.prompt(question), [str(problem.answer)])
     answers = row["answers"]
     if not isinstance(answers, list) or not answers or not all(isinstance(one, str) and one.strip() for one in answers):
         raise DataError(f"{where}: field 'answers' must be a list of non-empty texts")

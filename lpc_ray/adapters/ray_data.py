@@ -27,10 +27,10 @@ from lpc_ray.traces import TraceStore
 
 
 @dataclass(frozen=True)
-class SetToMake:
-    """A trace set with the units that its store lacks."""
+class TraceWork:
+    """One trace set to make: its id, how, where to, and the units it lacks."""
 
-    id: str
+    traces: str
     task: InductionTask
     store: Store
     units: list[Unit]
@@ -50,47 +50,53 @@ class BatchDone:
 
 
 class InductionActor:
-    """Runs batches of units: many live generators, one engine call for all their pending asks."""
+    """Runs batches of units: many live generators, one engine call for all their pending asks.
 
-    def __init__(self, tasks: dict[str, InductionTask], stores: dict[str, Store], pool: EnginePool | None):
-        self.name = ray.get_runtime_context().get_actor_id()
-        self.inducers = {key: Inducer(task) for key, task in tasks.items()}
-        self.stores = {key: TraceStore(store) for key, store in stores.items()}
-        self.pool = pool
+    homes: trace set id → how it is made and where it is stored. pool: None where no family asks anybody.
+    """
+
+    def __init__(self, homes: dict[str, tuple[InductionTask, Store]], pool: EnginePool | None):
+        self._name = ray.get_runtime_context().get_actor_id()
+        self._homes = homes
+        self._pool = pool
+        self._inducers: dict[str, Inducer] = {}
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
-        key, told = str(batch["traces"][0]), batch["units"][0]
+        [key], [told] = batch["traces"], batch["units"]
         started = time.time()
-        done = self.stores[key].units()
+        task, folder = self._homes[key]
+        if key not in self._inducers:
+            self._inducers[key] = Inducer(task)
+        store = TraceStore(folder)
+        done = store.units()
         units = [unit for unit in map(_unit, json.loads(told)) if unit.id not in done]
-        rows = self.inducers[key].rows(units, self._generate)
-        self.stores[key].append(rows)
+        rows = self._inducers[key].rows(units, self._generate)
+        store.append(rows)
         kept = sum(row.drop_reason is None for row in rows)
-        finished = BatchDone(key, self.name, len(units), kept, len(rows) - kept, started, time.time())
+        finished = BatchDone(str(key), self._name, len(units), kept, len(rows) - kept, started, time.time())
         return {name: [value] for name, value in asdict(finished).items()}
 
     def _generate(self, asks: list[Ask]) -> list[Reply]:
-        assert self.pool is not None, "a family asks a teacher, but says that it needs none"
-        return self.pool.generate(asks, by_first_message=True)
+        assert self._pool is not None, "a family asks a teacher, but says that it needs none"
+        return self._pool.generate(asks, by_first_message=True)
 
 
-def induce(work: list[SetToMake], pool: EnginePool | None, resources: InductionResources) -> Iterator[BatchDone]:
-    """Make what is missing, trace set by trace set; yields as batches finish.
+def induce(work: list[TraceWork], pool: EnginePool | None, resources: InductionResources) -> Iterator[BatchDone]:
+    """Run the units given, trace set by trace set; yields as batches finish.
 
     pool: may be None when no family among them needs a teacher.
     Raises: what the family, the template or the engine refused, as the LPCError it was in the actor.
     """
     batches = [
-        {"traces": one.id, "units": json.dumps([asdict(unit) for unit in batch])}
+        {"traces": one.traces, "units": json.dumps([asdict(unit) for unit in batch])}
         for one in work
         for batch in cut_batches(one.units, resources.units_per_batch)
     ]
     if not batches:
         return
-    tasks, stores = {one.id: one.task for one in work}, {one.id: one.store for one in work}
     dataset = ray.data.from_items(batches, override_num_blocks=len(batches)).map_batches(
         InductionActor,
-        fn_constructor_args=(tasks, stores, pool),
+        fn_constructor_args=({one.traces: (one.task, one.store) for one in work}, pool),
         batch_size=1,
         num_cpus=resources.cpus,
         compute=ray.data.ActorPoolStrategy(size=min(resources.actors, len(batches))),

@@ -18,8 +18,7 @@ from lpc_ray.chat import render_chat
 from lpc_ray.errors import ArtifactError, ConfigError, DataError
 from lpc_ray.identity import ModelIdentity, check_same, model_identity
 from lpc_ray.records import Ask, PrefixRef, Reply
-
-PLACEHOLDER_ID = 0
+from lpc_ray.serving.rewriting import Rewriting
 
 
 @dataclass(frozen=True)
@@ -142,11 +141,9 @@ class VLLMEngine:
         extra_args = None
         prompt = TokensPrompt(prompt_token_ids=ids)
         if ask.prefix is not None:
-            from lpc_ray.adapters.vllm_connector import transfer_params
-
-            prefix = ask.prefix
-            prompt = TokensPrompt(prompt_token_ids=[PLACEHOLDER_ID] * prefix.num_tokens + ids, cache_salt=prefix.digest)
-            extra_args = {"kv_transfer_params": transfer_params(prefix.digest, prefix.folder, prefix.num_tokens)}
+            rewriting = Rewriting((ask.prefix,))
+            prompt = TokensPrompt(prompt_token_ids=rewriting.token_ids(ids), cache_salt=rewriting.cache_salt)
+            extra_args = {"kv_transfer_params": rewriting.transfer_params}
         sampling = SamplingParams(
             temperature=ask.decoding.temperature,
             max_tokens=ask.decoding.max_tokens,

@@ -8,7 +8,7 @@ import pytest
 import ray
 
 from lpc_ray.adapters.engine_pool import EnginePool
-from lpc_ray.adapters.ray_data import SetToMake, cut_batches, induce
+from lpc_ray.adapters.ray_data import TraceWork, cut_batches, induce
 from lpc_ray.config import InductionResources
 from lpc_ray.embedded_model import EMBEDDED_MODEL
 from lpc_ray.errors import ConfigError
@@ -67,7 +67,7 @@ def test_two_actors_work_disjoint_chunks_whose_union_is_complete(tmp_path, pool)
     units = plan_units(build_family("ss", SETTINGS), "ss", [document], tokenizer.spans, "", 0)
     task, store = InductionTask("ss", SETTINGS, 0, EMBEDDED_MODEL, None, "", 256), Store(str(tmp_path))
 
-    batches = list(induce([SetToMake("t", task, store, units)], engine_pool, RESOURCES))
+    batches = list(induce([TraceWork("t", task, store, units)], engine_pool, RESOURCES))
     assert sum(batch.units for batch in batches) == len(units) == 12
     assert len({batch.actor for batch in batches}) == 2
     per_call = [chunk for call in ray.get(replica.seen.remote()) for chunk in call]
@@ -98,5 +98,5 @@ def test_what_an_actor_refuses_reaches_the_user_as_it_is(tmp_path, pool):
     units = plan_units(build_family("ss", settings), "ss", [document], TextTokenizer(EMBEDDED_MODEL).spans, "", 0)
     task = InductionTask("ss", settings, 0, EMBEDDED_MODEL, None, "", 256)
     with pytest.raises(ConfigError, match="no switch enable_thinking"):
-        list(induce([SetToMake("t", task, Store(str(tmp_path)), units[:3])], engine_pool, RESOURCES))
+        list(induce([TraceWork("t", task, Store(str(tmp_path)), units[:3])], engine_pool, RESOURCES))
     assert not list(tmp_path.iterdir())

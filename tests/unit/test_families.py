@@ -5,6 +5,7 @@ import math
 
 import pytest
 
+from lpc_ray.datasets import gsm8k
 from lpc_ray.errors import ConfigError, DataError
 from lpc_ray.induction import build_family, family_names
 from lpc_ray.induction.ar_ta import entries_of
@@ -222,7 +223,7 @@ def test_a_verifier_scores_tasks_with_known_answers(tmp_path):
         '{"question": "2 + 3?", "answer": "It is 2+3 = <<2+3=5>>5.\\n#### 5"}\n'
         '{"question": "Who?", "answers": ["Ann", "Anna"]}\n'
     )
-    said = {"2 + 3?": ["6", "it is 5", "55"], "Who?": ["Bob", "Eve", "Anna it was"]}
+    said = {gsm8k.prompt("2 + 3?"): ["6", "it is 5", "55"], "Who?": ["Bob", "Eve", "Anna it was"]}
     teacher = Teacher(lambda ask: reply(said[ask.messages[1]["content"]].pop(0)))
     settings = {"tasks": (str(tmp_path / "tasks.jsonl"),), "conversations_per_chunk": 5, "num_candidates": 3}
     traces = traces_of("bo", teacher, scorer=short_answer, **settings)
@@ -262,7 +263,10 @@ def test_gsm8k_questions_become_reasoning_traces_without_calculator_marks(tmp_pa
     found = run_units(family, units_of(family, "curated"), 0, Teacher([]))
     assert len(found) == 2
     for [trace] in found.values():
-        assert [message["content"] for message in trace.messages] == ["How many?", "48/2 = 24 clips.\n#### 24"]
+        assert [message["content"] for message in trace.messages] == [
+            gsm8k.prompt("How many?"),
+            "48/2 = 24 clips.\n#### 24",
+        ]
 
 
 def test_general_prompts_are_answered_by_the_model_as_it_is(tmp_path):

@@ -45,8 +45,7 @@ def test_induction_is_recorded_judged_and_counted_up_to_the_budget(plan, tmp_pat
         _induce(plan, run, one)
         evidence.add_induction_seconds(run, one, seconds)
         assert evidence.induction_reports(plan, run) == [] or one is general
-        counts = evidence.record_quality(plan, run, one)
-        assert counts == evidence.record_quality(plan, run, one)
+        evidence.judge_induction(plan, run, one)
     evidence.add_induction_seconds(run, source, 3.0)
     told = {record["family"]: record for record in evidence.induction_reports(plan, run)}
     assert told["ss"]["seconds"] == 5.0 and told["general"]["seconds"] == 1.0
