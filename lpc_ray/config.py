@@ -7,15 +7,26 @@ can refuse a bad config at once.
 
 import difflib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from lpc_ray.errors import ConfigError
 
-Objective = Literal["ntp", "kl"]
-InitializerName = Literal["first_k", "sci", "strided_rope", "random_vectors"]
+Objective = Literal["ntp", "kl", "mix"]
+InitializerName = Literal[
+    "first_k",
+    "sci",
+    "strided_rope",
+    "text",
+    "random_tokens",
+    "random_vectors",
+    "pretrained",
+    "attention_matching",
+]
+VerifierKind = Literal["short_answer", "gsm8k", "longhealth", "skillsbench"]
+GENERAL = "general"  # the family whose traces know no source: the prefix-free model's own replies
 EARLY_STEPS = (0, 1, 2, 4, 8, 16, 24, 48)
 
 
@@ -51,12 +62,57 @@ class PrefixRecipe(Strict):
     sci_chunk_tokens: Annotated[int, Field(ge=1)] = 64
 
 
+class TextRecipe(Strict):
+    """`path`: a UTF-8 file; `text` starts from its first tokens."""
+
+    path: str
+
+
+class PretrainedRecipe(Strict):
+    """An earlier LPC: `handle` (or digest) in `store`, a run's folder or any store that `lpc` wrote."""
+
+    store: str
+    handle: str
+
+
+class AttentionMatchingRecipe(Strict):
+    """`query_tokens` tokens of the material, in sampled chunks, ask; `ridge` pulls solved values towards the tokens' own."""
+
+    query_tokens: Annotated[int, Field(ge=1)] = 256
+    query_chunk_tokens: Annotated[int, Field(ge=1)] = 64
+    ridge: Annotated[float, Field(gt=0)] = 1e-3
+
+
+class InitializersRecipe(Strict):
+    """What some initializers need besides the source.
+
+    `training_free`: initializers whose untrained prefixes are baselines, beside the text prefill, in every prefix size.
+    """
+
+    text: TextRecipe | None = None
+    pretrained: PretrainedRecipe | None = None
+    attention_matching: AttentionMatchingRecipe = AttentionMatchingRecipe()
+    training_free: tuple[InitializerName, ...] = ()
+
+
+class PrefixesRecipe(Strict):
+    """LPCs that exist already, verified beside the baselines: handles, digests or compositions `a+b` in `store`."""
+
+    store: str
+    handles: Annotated[tuple[str, ...], Field(min_length=1)]
+
+
 class TrainingRecipe(Strict):
     """AdamW on the prefix, weight decay 0. `lr` is for values; keys use `lr * key_lr_factor`.
 
     A step takes the next traces that fit `batch_tokens` (over all workers), packed into windows of `window_tokens`. After
     `warmup_steps` the rate follows a cosine down to `final_lr_fraction`. Checkpoints: 0, 1, 2, 4, 8, 16, 24, 48, then every
-    `checkpoint_interval` steps, and the last step. `topk_mass`: keep the shortest rank prefix that reaches it.
+    `checkpoint_interval` steps, and the last step.
+
+    Distillation: `topk_mass` keeps the shortest rank prefix that reaches it. `teacher_targets`: the top-k stored in the
+    traces, or the whole vocabulary, recomputed at every step with the source before the frozen model. `mix_ntp_weight`: the
+    share of next-token prediction in objective `mix`. `general_share` of the tokens are general prompts (family
+    `general`), distilled from the prefix-free model. `teacher_tokens`: train on as many traces as cost so many in all.
     """
 
     steps: Annotated[int, Field(ge=1)] = 60
@@ -73,6 +129,21 @@ class TrainingRecipe(Strict):
     checkpoint_steps: tuple[int, ...] | None = None
     topk_mass: Annotated[float, Field(gt=0, le=1)] | None = None
     renormalise_topk: bool = False
+    kl_temperature: Annotated[float, Field(gt=0)] = 1.0
+    mix_ntp_weight: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    teacher_targets: Literal["stored", "recomputed"] = "stored"
+    general_share: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    teacher_tokens: Annotated[int, Field(ge=1)] | None = None
+
+    @model_validator(mode="after")
+    def _temperature_has_a_whole(self) -> "TrainingRecipe":
+        is_whole = self.renormalise_topk or (self.teacher_targets == "recomputed" and self.topk_mass is None)
+        if self.kl_temperature != 1 and not is_whole:
+            raise ValueError(
+                f"recipe.training.kl_temperature: got {self.kl_temperature:g} over a cut-off distribution, whose rest is "
+                f"unknown; wanted 1, renormalise_topk: true, or teacher_targets: recomputed without topk_mass"
+            )
+        return self
 
     def checkpoints(self) -> list[int]:
         """The optimizer steps at which the prefix is published and verified, ascending, ending at `steps`."""
@@ -94,10 +165,39 @@ class PromptRecipe(Strict):
 
 
 class VerificationRecipe(Strict):
-    """`cases`: a JSONL file of questions, accepted answers and splits. Decoding is greedy."""
+    """What scores an answerer, and on which cases. Decoding is greedy.
+
+    `cases`: for short_answer a JSONL file of questions, accepted answers and splits; for gsm8k a file of GSM8K; for
+    longhealth LongHealth's JSON; for skillsbench a folder of tasks. `settings` are checked by the kind itself
+    (`lpc_ray.verification`).
+    """
+
+    kind: VerifierKind = "short_answer"
+    cases: str
+    settings: dict[str, Any] = {}
+    max_tokens: Annotated[int, Field(ge=1)] = 32
+
+
+class OffSourceRecipe(Strict):
+    """What a prefix may damage. `cases`: JSONL of questions that have nothing to do with the source, with accepted answers,
+    and questions about its subject that it does not answer, without (`lpc_ray.verification.off_source`).
+    """
 
     cases: str
     max_tokens: Annotated[int, Field(ge=1)] = 32
+
+
+class GateRecipe(Strict):
+    """When a prefix may be published: every threshold that is set must be met by a measured figure.
+
+    min_held_out: share of held-out checks passed. max_kl_drift: nats per token. max_accuracy_drop: of the share of
+    unrelated questions answered. min_abstention: share of unanswerable questions declined.
+    """
+
+    min_held_out: Annotated[float, Field(ge=0, le=1)] | None = None
+    max_kl_drift: Annotated[float, Field(ge=0)] | None = None
+    max_accuracy_drop: Annotated[float, Field(ge=-1, le=1)] | None = None
+    min_abstention: Annotated[float, Field(ge=0, le=1)] | None = None
 
 
 class SweepEntry(Strict):
@@ -126,8 +226,12 @@ class Recipe(Strict):
     prompt: PromptRecipe = PromptRecipe()
     induction: InductionRecipe = InductionRecipe()
     prefix: PrefixRecipe = PrefixRecipe()
+    initializers: InitializersRecipe = InitializersRecipe()
     training: TrainingRecipe = TrainingRecipe()
     verification: VerificationRecipe
+    prefixes: PrefixesRecipe | None = None
+    off_source: OffSourceRecipe | None = None
+    gate: GateRecipe | None = None
     sweep: Annotated[tuple[SweepEntry, ...], Field(min_length=1)]
     stopping: StoppingRecipe = StoppingRecipe()
 
@@ -204,6 +308,20 @@ class JobConfig(Strict):
                         f"recipe.sweep: got induction {family!r}, wanted one of recipe.induction.families: "
                         f"{', '.join(sorted(known)) or 'none given'}{_nearest(family, known)}"
                     )
+        if self.recipe.training.general_share and GENERAL not in known:
+            raise ValueError(
+                f"recipe.training.general_share: got {self.recipe.training.general_share:g} without a family "
+                f"recipe.induction.families.{GENERAL}, whose prompts are to be mixed in"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _gate_is_measured(self) -> "JobConfig":
+        gate = self.recipe.gate
+        if gate and self.recipe.off_source is None:
+            wanted = [name for name, bound in gate if bound is not None and name != "min_held_out"]
+            if wanted:
+                raise ValueError(f"recipe.gate.{wanted[0]}: got a bound, but recipe.off_source does not measure it")
         return self
 
 
@@ -274,8 +392,8 @@ def _fields_at(location: tuple[int | str, ...]) -> set[str]:
         if isinstance(part, int):
             continue
         annotation = model.model_fields[part].annotation if part in model.model_fields else None
-        if annotation is not None and getattr(annotation, "__origin__", None) is tuple:
-            annotation = annotation.__args__[0]
+        inner = [kind for kind in get_args(annotation) if kind is not type(None)]
+        annotation = inner[0] if inner else annotation
         if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
             return set()
         model = annotation

@@ -1,34 +1,90 @@
 """From a run's store to the records that the analysis shows: nothing here runs a model."""
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
+from lpc_ray.analysis.induction_quality import quality
 from lpc_ray.analysis.ledger import ArmRecord, BaselineRecord, StepScore, best_step
+from lpc_ray.analysis.significance import SCORED
 from lpc_ray.arm_store import ArmStore
-from lpc_ray.artifact import MANIFEST_FILE, parse_manifest
-from lpc_ray.matrix import Arm
+from lpc_ray.artifact import stored_manifest, tell
+from lpc_ray.config import GENERAL, InitializerName
+from lpc_ray.handles import ARTIFACTS
+from lpc_ray.matrix import Arm, TraceSet
 from lpc_ray.plan import Plan
 from lpc_ray.records import digest_of
 from lpc_ray.storage import Store
 from lpc_ray.traces import TraceStore
+from lpc_ray.verification.base import protocol_of
+from lpc_ray.verification.gate import GateVerdict, judge
+from lpc_ray.verification.off_source import Damage
 from lpc_ray.verification.outcomes import OutcomeStore, Subject, Verifier
 
 INDUCTION_FILE = "induction.json"
+TEMPLATE_TOKENS = 128
 
 
 def verifier(plan: Plan, run: Store) -> Verifier:
     recipe = plan.config.recipe
     return Verifier(
-        cases=tuple(plan.cases),
+        benchmark=plan.benchmark,
         outcomes=OutcomeStore(run, plan.protocol),
         system=recipe.prompt.system,
         max_tokens=recipe.verification.max_tokens,
     )
 
 
+def off_source_verifier(plan: Plan, run: Store) -> Verifier:
+    recipe = plan.config.recipe
+    assert plan.off_source is not None and recipe.off_source is not None, "the recipe measures off-source damage"
+    model, max_tokens = recipe.model.model_dump(mode="json"), recipe.off_source.max_tokens
+    protocol = protocol_of(plan.off_source, recipe.prompt.system, max_tokens, model)
+    return Verifier(plan.off_source, OutcomeStore(run, protocol), recipe.prompt.system, max_tokens)
+
+
+def damage_of(plan: Plan, run: Store, digest: str) -> Damage | None:
+    """The stored off-source figures of a prefix."""
+    if plan.off_source is None or not run.exists(path := _damage_path(plan, run, digest)):
+        return None
+    return Damage(**run.read_json(path))
+
+
+def set_damage(plan: Plan, run: Store, digest: str, damage: Damage) -> Damage:
+    run.write_json(_damage_path(plan, run, digest), asdict(damage))
+    return damage
+
+
+def _damage_path(plan: Plan, run: Store, digest: str) -> str:
+    return f"off_source/{off_source_verifier(plan, run).outcomes.protocol}/{digest}.json"
+
+
+def put_to_gate(plan: Plan, run: Store, arm: Arm, digest: str, damage: Damage | None) -> GateVerdict | None:
+    """Judge a prefix by both sides, and write score, damage and verdict into its manifest. None: the recipe has no gate."""
+    outcomes = OutcomeStore(run, plan.protocol).get(digest, "held_out") or ()
+    scored = [outcome for outcome in outcomes if outcome.verdict in SCORED]
+    passed, total = sum(outcome.passed for outcome in scored), sum(outcome.total for outcome in scored)
+    told: dict[str, Any] = {"arm": arm.name, "protocol": plan.protocol, "held_out": {"passed": passed, "total": total}}
+    if damage is not None:
+        told["off_source"] = asdict(damage)
+    recipe = plan.config.recipe
+    verdict = judge(recipe.gate, passed / total if total else None, damage) if recipe.gate else None
+    if recipe.gate and verdict:
+        told["gate"] = {**asdict(verdict), "thresholds": recipe.gate.model_dump(mode="json")}
+    tell(run / "artifacts", digest, told)
+    return verdict
+
+
 def prompt_baselines(plan: Plan) -> list[tuple[str, int, Subject]]:
-    """(name, tokens, subject) of the baselines that need no prefix: no context, whole document, document cut to P."""
-    found = [("no_context", 0, Subject("no_context")), ("full_document", 0, _told(plan, "full_document", None))]
+    """(name, tokens, subject) of the baselines that need no prefix: no context, whole document, document cut to P.
+
+    A document that leaves no room in the engine's context for question and reply has no row.
+    """
+    found = [("no_context", 0, Subject("no_context"))]
+    longest = max(len(plan.tokenizer.encode(case.question)) for case in plan.cases)
+    room = plan.config.cluster.engine.max_model_len - longest - plan.config.recipe.verification.max_tokens
+    if len(plan.material) + TEMPLATE_TOKENS <= room:
+        found.append(("full_document", 0, _told(plan, "full_document", None)))
     for size in sizes(plan):
         found.append(("truncated", size, _told(plan, f"truncated-{size}", size)))
     return found
@@ -38,10 +94,27 @@ def sizes(plan: Plan) -> list[int]:
     return sorted({arm.num_tokens for arm in plan.arms})
 
 
-def prefill_key(plan: Plan, num_tokens: int) -> str:
-    """Under which name the run remembers the untrained prefix of the document's first tokens."""
+def untrained(plan: Plan) -> list[tuple[InitializerName, int]]:
+    """(initializer, tokens) of the untrained prefixes that are baselines: the text prefill, and what the recipe adds."""
+    names = dict.fromkeys(("first_k", *plan.config.recipe.initializers.training_free))
+    return [(name, size) for name in names for size in sizes(plan)]
+
+
+def untrained_name(initializer: InitializerName) -> str:
+    return "text_prefill" if initializer == "first_k" else initializer
+
+
+def untrained_key(plan: Plan, initializer: InitializerName, num_tokens: int) -> str:
+    """Under which name the run remembers an untrained prefix."""
     recipe = plan.config.recipe
-    return "prefill-" + digest_of(recipe.model.model_dump(mode="json"), plan.material[:num_tokens], num_tokens)
+    told = [recipe.model.model_dump(mode="json"), recipe.prefix.model_dump(mode="json"), plan.material, num_tokens]
+    return f"{initializer}-{digest_of(*told, plan.starts.digests.get(initializer))}"
+
+
+def library_key(plan: Plan, handle: str) -> str:
+    """Under which name the run remembers the LPC that a handle of `recipe.prefixes` pointed to."""
+    assert plan.config.recipe.prefixes is not None
+    return f"handle-{digest_of(plan.config.recipe.prefixes.store, handle)}"
 
 
 def _told(plan: Plan, name: str, num_tokens: int | None) -> Subject:
@@ -55,8 +128,9 @@ def step_scores(run: Store, arm: Arm, outcomes: OutcomeStore) -> tuple[StepScore
     """The verified checkpoints of an arm, ascending."""
     scores = []
     for checkpoint in ArmStore(run, arm.id).checkpoints():
-        tune = outcomes.get(checkpoint.digest, "tune")
-        if tune is not None:
+        verified = outcomes.get(checkpoint.digest, "tune")
+        if verified is not None:
+            tune = [outcome for outcome in verified if outcome.verdict in SCORED]
             scores.append(
                 StepScore(
                     step=checkpoint.step,
@@ -78,7 +152,7 @@ def arm_record(plan: Plan, run: Store, arm: Arm) -> ArmRecord:
         scores = tuple(score for score in scores if score.step <= end["step"])
     best = best_step(scores)
     checkpoints = {checkpoint.step: checkpoint for checkpoint in ArmStore(run, arm.id).checkpoints()}
-    told = trace_set(run, arm)
+    told = trace_counts(plan, run, arm)
     return ArmRecord(
         name=arm.name,
         arm_id=arm.id,
@@ -106,44 +180,89 @@ def baseline_records(plan: Plan, run: Store) -> list[BaselineRecord]:
     """The baselines that have been verified, prompts first."""
     outcomes = OutcomeStore(run, plan.protocol)
 
-    def record(name: Any, size: int, subject: str, prefix_bytes: int) -> BaselineRecord:
+    def record(name: str, size: int, subject: str, prefix_bytes: int) -> BaselineRecord:
         tune, held_out = outcomes.get(subject, "tune") or (), outcomes.get(subject, "held_out") or ()
         return BaselineRecord(name, size, prefix_bytes, tune, held_out)
 
     found = [record(name, size, subject.name, 0) for name, size, subject in prompt_baselines(plan)]
-    for size in sizes(plan):
-        digest = prefill_digest(plan, run, size)
+    keys = [(untrained_name(name), untrained_key(plan, name, size)) for name, size in untrained(plan)]
+    for name, key in keys + [(handle, library_key(plan, handle)) for handle in library_handles(plan)]:
+        digest = baseline_digest(run, key)
         if digest is not None:
-            found.append(record("text_prefill", size, digest, _prefix_bytes(run, digest)))
+            manifest = stored_manifest(run / ARTIFACTS, digest)
+            found.append(record(name, manifest.num_tokens, digest, manifest.num_bytes))
     return [baseline for baseline in found if baseline.tune or baseline.held_out]
 
 
-def prefill_digest(plan: Plan, run: Store, num_tokens: int) -> str | None:
-    path = f"baselines/{prefill_key(plan, num_tokens)}.json"
+def library_handles(plan: Plan) -> tuple[str, ...]:
+    prefixes = plan.config.recipe.prefixes
+    return prefixes.handles if prefixes is not None else ()
+
+
+def baseline_digest(run: Store, key: str) -> str | None:
+    """The artifact that the run remembers under `key`."""
+    path = f"baselines/{key}.json"
     return run.read_json(path)["digest"] if run.exists(path) else None
 
 
-def set_prefill_digest(plan: Plan, run: Store, num_tokens: int, digest: str) -> None:
-    run.write_json(f"baselines/{prefill_key(plan, num_tokens)}.json", {"digest": digest})
+def set_baseline_digest(run: Store, key: str, digest: str) -> None:
+    run.write_json(f"baselines/{key}.json", {"digest": digest})
 
 
-def trace_set(run: Store, arm: Arm) -> dict[str, Any]:
-    """Counts of an arm's trace set, and `seconds`: the time its induction took over all sessions."""
-    folder = run / f"traces/{arm.traces}"
-    seconds = folder.read_json(INDUCTION_FILE)["seconds"] if folder.exists(INDUCTION_FILE) else 0.0
-    return {**TraceStore(folder).summary(), "seconds": seconds}
+def trace_counts(plan: Plan, run: Store, arm: Arm) -> dict[str, Any]:
+    """Counts of the traces an arm trains on, and `seconds`: the time their induction took over all sessions.
+
+    Where `training.teacher_tokens` takes part of the source's trace set, the counts are of that part, the seconds of all.
+    """
+    told: dict[str, Any] = {"rows": 0, "teacher_tokens": 0, "seconds": 0.0, "dropped": {}}
+    for one in arm.trace_sets:
+        budget = None if one.family == GENERAL else plan.config.recipe.training.teacher_tokens
+        counts = TraceStore(run / f"traces/{one.id}").summary(budget)
+        told["rows"] += counts["rows"]
+        told["teacher_tokens"] += counts["teacher_tokens"]
+        told["seconds"] += induction_record(run, one).get("seconds", 0.0)
+        for reason, count in counts["dropped"].items():
+            told["dropped"][reason] = told["dropped"].get(reason, 0) + count
+    return told
 
 
-def add_induction_seconds(run: Store, arm: Arm, seconds: float) -> None:
-    spent = trace_set(run, arm)["seconds"] + seconds
-    (run / f"traces/{arm.traces}").write_json(
-        INDUCTION_FILE, {"seconds": spent, "family": arm.induction, "induction_seed": arm.induction_seed}
+def add_induction_seconds(run: Store, one: TraceSet, seconds: float) -> None:
+    """Beside the traces of `one`: what its induction took, added to what it took before."""
+    record = induction_record(run, one)
+    told = {"family": one.family, "induction_seed": one.induction_seed, "seconds": record.get("seconds", 0.0) + seconds}
+    (run / f"traces/{one.id}").write_json(INDUCTION_FILE, {**record, **told})
+
+
+def judge_induction(plan: Plan, run: Store, one: TraceSet) -> None:
+    """Beside the traces of `one`: their quality, judged once for the rows there are."""
+    rows = list(TraceStore(run / f"traces/{one.id}").all_rows())
+    record = induction_record(run, one)
+    if record.get("judged_rows") == len(rows):
+        return
+    sources = {document.digest: document.text for document in plan.documents}
+    found = quality(
+        rows,
+        text_of=lambda ids: plan.tokenizer.decode(ids, skip_special_tokens=True),
+        source_of=lambda digest: None if one.family == GENERAL else sources.get(digest, plan.document_text),
     )
+    told = {"judged_rows": len(rows), "quality": asdict(found)}
+    (run / f"traces/{one.id}").write_json(INDUCTION_FILE, {**record, **told})
+
+
+def induction_record(run: Store, one: TraceSet) -> dict[str, Any]:
+    """What is known of how `one` was made: seconds, family, induction_seed, quality. Empty before."""
+    folder = run / f"traces/{one.id}"
+    return folder.read_json(INDUCTION_FILE) if folder.exists(INDUCTION_FILE) else {}
+
+
+def induction_reports(plan: Plan, run: Store) -> list[dict[str, Any]]:
+    """The records of all trace sets of the plan that have been made and judged."""
+    records = [induction_record(run, one) for one in plan.trace_sets()]
+    return [record for record in records if "quality" in record]
 
 
 def _prefix_bytes(run: Store, digest: str) -> int:
-    path = f"artifacts/{digest}/{MANIFEST_FILE}"
-    return parse_manifest(run.read_bytes(path).decode(), where=run.path(path)).num_bytes
+    return stored_manifest(run / ARTIFACTS, digest).num_bytes
 
 
 def facts(plan: Plan, when: Callable[[], str]) -> dict[str, Any]:
@@ -155,6 +274,7 @@ def facts(plan: Plan, when: Callable[[], str]) -> dict[str, Any]:
         "document tokens": len(plan.material),
         "model": recipe.model.id,
         "dtype": recipe.model.dtype,
+        "verifier": recipe.verification.kind,
         "cases": f"{splits['tune']} to tune and stop by, {splits['held_out']} held out; greedy, "
         f"at most {recipe.verification.max_tokens} tokens",
         "training": f"{recipe.training.steps} steps of {recipe.training.batch_tokens} tokens, lr {recipe.training.lr:g} "
