@@ -15,7 +15,16 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from lpc_ray.errors import ConfigError
 
 Objective = Literal["ntp", "kl"]
-InitializerName = Literal["first_k", "sci", "strided_rope", "random_vectors"]
+InitializerName = Literal[
+    "first_k",
+    "sci",
+    "strided_rope",
+    "text",
+    "random_tokens",
+    "random_vectors",
+    "pretrained",
+    "attention_matching",
+]
 EARLY_STEPS = (0, 1, 2, 4, 8, 16, 24, 48)
 
 
@@ -49,6 +58,46 @@ class PrefixRecipe(Strict):
 
     frozen_tokens: Annotated[int, Field(ge=0)] = 1
     sci_chunk_tokens: Annotated[int, Field(ge=1)] = 64
+
+
+class TextRecipe(Strict):
+    """`path`: a UTF-8 file; `text` starts from its first tokens."""
+
+    path: str
+
+
+class PretrainedRecipe(Strict):
+    """An earlier LPC: `handle` (or digest) in `store`, a run's folder or any store that `lpc` wrote."""
+
+    store: str
+    handle: str
+
+
+class AttentionMatchingRecipe(Strict):
+    """`query_tokens` tokens of the material, in sampled chunks, ask; `ridge` pulls solved values towards the tokens' own."""
+
+    query_tokens: Annotated[int, Field(ge=1)] = 256
+    query_chunk_tokens: Annotated[int, Field(ge=1)] = 64
+    ridge: Annotated[float, Field(gt=0)] = 1e-3
+
+
+class InitializersRecipe(Strict):
+    """What some initializers need besides the source.
+
+    `training_free`: initializers whose untrained prefixes are baselines, beside the text prefill, in every prefix size.
+    """
+
+    text: TextRecipe | None = None
+    pretrained: PretrainedRecipe | None = None
+    attention_matching: AttentionMatchingRecipe = AttentionMatchingRecipe()
+    training_free: tuple[InitializerName, ...] = ()
+
+
+class PrefixesRecipe(Strict):
+    """LPCs that exist already, verified beside the baselines: handles, digests or compositions `a+b` in `store`."""
+
+    store: str
+    handles: Annotated[tuple[str, ...], Field(min_length=1)]
 
 
 class TrainingRecipe(Strict):
@@ -126,8 +175,10 @@ class Recipe(Strict):
     prompt: PromptRecipe = PromptRecipe()
     induction: InductionRecipe = InductionRecipe()
     prefix: PrefixRecipe = PrefixRecipe()
+    initializers: InitializersRecipe = InitializersRecipe()
     training: TrainingRecipe = TrainingRecipe()
     verification: VerificationRecipe
+    prefixes: PrefixesRecipe | None = None
     sweep: Annotated[tuple[SweepEntry, ...], Field(min_length=1)]
     stopping: StoppingRecipe = StoppingRecipe()
 

@@ -5,7 +5,9 @@ from typing import Any
 
 from lpc_ray.analysis.ledger import ArmRecord, BaselineRecord, StepScore, best_step
 from lpc_ray.arm_store import ArmStore
-from lpc_ray.artifact import MANIFEST_FILE, parse_manifest
+from lpc_ray.artifact import stored_manifest
+from lpc_ray.config import InitializerName
+from lpc_ray.handles import ARTIFACTS
 from lpc_ray.matrix import Arm
 from lpc_ray.plan import Plan
 from lpc_ray.records import digest_of
@@ -38,10 +40,27 @@ def sizes(plan: Plan) -> list[int]:
     return sorted({arm.num_tokens for arm in plan.arms})
 
 
-def prefill_key(plan: Plan, num_tokens: int) -> str:
-    """Under which name the run remembers the untrained prefix of the document's first tokens."""
+def untrained(plan: Plan) -> list[tuple[InitializerName, int]]:
+    """(initializer, tokens) of the untrained prefixes that are baselines: the text prefill, and what the recipe adds."""
+    names = dict.fromkeys(("first_k", *plan.config.recipe.initializers.training_free))
+    return [(name, size) for name in names for size in sizes(plan)]
+
+
+def untrained_name(initializer: InitializerName) -> str:
+    return "text_prefill" if initializer == "first_k" else initializer
+
+
+def untrained_key(plan: Plan, initializer: InitializerName, num_tokens: int) -> str:
+    """Under which name the run remembers an untrained prefix."""
     recipe = plan.config.recipe
-    return "prefill-" + digest_of(recipe.model.model_dump(mode="json"), plan.material[:num_tokens], num_tokens)
+    told = [recipe.model.model_dump(mode="json"), recipe.prefix.model_dump(mode="json"), plan.material, num_tokens]
+    return f"{initializer}-{digest_of(*told, plan.starts.digests.get(initializer))}"
+
+
+def library_key(plan: Plan, handle: str) -> str:
+    """Under which name the run remembers the LPC that a handle of `recipe.prefixes` pointed to."""
+    assert plan.config.recipe.prefixes is not None
+    return f"handle-{digest_of(plan.config.recipe.prefixes.store, handle)}"
 
 
 def _told(plan: Plan, name: str, num_tokens: int | None) -> Subject:
@@ -106,25 +125,33 @@ def baseline_records(plan: Plan, run: Store) -> list[BaselineRecord]:
     """The baselines that have been verified, prompts first."""
     outcomes = OutcomeStore(run, plan.protocol)
 
-    def record(name: Any, size: int, subject: str, prefix_bytes: int) -> BaselineRecord:
+    def record(name: str, size: int, subject: str, prefix_bytes: int) -> BaselineRecord:
         tune, held_out = outcomes.get(subject, "tune") or (), outcomes.get(subject, "held_out") or ()
         return BaselineRecord(name, size, prefix_bytes, tune, held_out)
 
     found = [record(name, size, subject.name, 0) for name, size, subject in prompt_baselines(plan)]
-    for size in sizes(plan):
-        digest = prefill_digest(plan, run, size)
+    keys = [(untrained_name(name), untrained_key(plan, name, size)) for name, size in untrained(plan)]
+    for name, key in keys + [(handle, library_key(plan, handle)) for handle in library_handles(plan)]:
+        digest = baseline_digest(run, key)
         if digest is not None:
-            found.append(record("text_prefill", size, digest, _prefix_bytes(run, digest)))
+            manifest = stored_manifest(run / ARTIFACTS, digest)
+            found.append(record(name, manifest.num_tokens, digest, manifest.num_bytes))
     return [baseline for baseline in found if baseline.tune or baseline.held_out]
 
 
-def prefill_digest(plan: Plan, run: Store, num_tokens: int) -> str | None:
-    path = f"baselines/{prefill_key(plan, num_tokens)}.json"
+def library_handles(plan: Plan) -> tuple[str, ...]:
+    prefixes = plan.config.recipe.prefixes
+    return prefixes.handles if prefixes is not None else ()
+
+
+def baseline_digest(run: Store, key: str) -> str | None:
+    """The artifact that the run remembers under `key`."""
+    path = f"baselines/{key}.json"
     return run.read_json(path)["digest"] if run.exists(path) else None
 
 
-def set_prefill_digest(plan: Plan, run: Store, num_tokens: int, digest: str) -> None:
-    run.write_json(f"baselines/{prefill_key(plan, num_tokens)}.json", {"digest": digest})
+def set_baseline_digest(run: Store, key: str, digest: str) -> None:
+    run.write_json(f"baselines/{key}.json", {"digest": digest})
 
 
 def trace_set(run: Store, arm: Arm) -> dict[str, Any]:
@@ -142,8 +169,7 @@ def add_induction_seconds(run: Store, arm: Arm, seconds: float) -> None:
 
 
 def _prefix_bytes(run: Store, digest: str) -> int:
-    path = f"artifacts/{digest}/{MANIFEST_FILE}"
-    return parse_manifest(run.read_bytes(path).decode(), where=run.path(path)).num_bytes
+    return stored_manifest(run / ARTIFACTS, digest).num_bytes
 
 
 def facts(plan: Plan, when: Callable[[], str]) -> dict[str, Any]:

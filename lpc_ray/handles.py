@@ -11,6 +11,7 @@ from lpc_ray.storage import Store
 
 ARTIFACTS = "artifacts"
 HANDLES = "handles"
+MANIFEST_FILE = "lpc.json"
 _HANDLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _DIGEST = re.compile(r"[0-9a-f]{32,64}")
 
@@ -49,6 +50,22 @@ def read_handle(store: Store, handle: str) -> str:
     if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
         raise StorageError(f"{store.path(path)}: got no digest, wanted {{'digest': 32 to 64 hexadecimal digits}}")
     return digest
+
+
+def find_digest(store: Store, name: str) -> str:
+    """The digest that `name` stands for: a handle, or a digest in the store, or its first 8 or more digits.
+
+    Raises: ConfigError for a malformed handle or digits that several digests share, PrefixNotFoundError, StorageError.
+    """
+    check_handle(name)
+    if store.exists(f"{HANDLES}/{name}.json"):
+        return read_handle(store, name)
+    found = [digest for digest in store.names(ARTIFACTS) if digest.startswith(name)] if len(name) >= 8 else []
+    if len(found) > 1:
+        raise ConfigError(f"{name!r}: got the first digits of {len(found)} digests in {store}, wanted of one")
+    if not found:
+        raise PrefixNotFoundError(f"{name!r}: neither a handle nor a digest in {store}")
+    return found[0]
 
 
 def list_handles(store: Store) -> dict[str, str]:

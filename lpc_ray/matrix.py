@@ -1,7 +1,9 @@
 """The sweep's axes multiplied out into arms, and the ids under which everything is stored."""
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from lpc_ray.config import InitializerName, Objective, Recipe, as_axis
 from lpc_ray.errors import ConfigError
@@ -52,10 +54,16 @@ def traces_id(recipe: Recipe, documents: list[Document], family: str, induction_
     )
 
 
-def arms(recipe: Recipe, documents: list[Document], source_tokens: int | None = None) -> list[Arm]:
+def arms(
+    recipe: Recipe,
+    documents: list[Document],
+    source_tokens: int | None = None,
+    start_digests: Mapping[str, str] = MappingProxyType({}),
+) -> list[Arm]:
     """All arms in the order written, promising ones first as the recipe has them; duplicates appear once.
 
     source_tokens: needed only where a `num_tokens` is a fraction of the source.
+    start_digests: initializer → what it starts from besides the source, which is part of its arms' ids.
     Raises: ConfigError for a prefix that leaves nothing to train, a fraction outside (0, 1), or no source length.
     """
     found: dict[str, Arm] = {}
@@ -82,6 +90,7 @@ def arms(recipe: Recipe, documents: list[Document], source_tokens: int | None = 
                 initializer_seed,
                 recipe.prefix.model_dump(mode="json"),
                 recipe.training.model_dump(mode="json"),
+                *([start_digests[initializer]] if initializer in start_digests else []),
             )
             found.setdefault(
                 arm_id,

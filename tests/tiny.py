@@ -1,8 +1,14 @@
 """Tiny random models and scripted traces for tests."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
 from lpc_ray.identity import ModelIdentity
 from lpc_ray.records import TOP_K, TraceRow
@@ -39,6 +45,35 @@ def tiny_model(model_type: str = "llama", seed: int = 0, **changes) -> PreTraine
     torch.manual_seed(seed)
     config = AutoConfig.for_model(model_type, **{**SHAPE, **changes})
     return AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+
+
+def tiny_identity(model: PreTrainedModel, **changes) -> ModelIdentity:
+    """What `model_identity` would tell of a tiny model, which has no tokenizer and no file."""
+    config = model.config.get_text_config()
+    told = {
+        "model_id": f"tiny-{config.model_type}",
+        "revision": None,
+        "config_hash": "c0",
+        "weights_hash": "w0",
+        "tokenizer_hash": "t0",
+        "chat_template_hash": "h0",
+        "rope": json.dumps(config.rope_parameters, sort_keys=True, default=str),
+        "num_layers": config.num_hidden_layers,
+        "num_kv_heads": config.num_key_value_heads,
+        "head_dim": config.head_dim,
+        "max_positions": config.max_position_embeddings,
+    }
+    return ModelIdentity(**{**told, **changes})
+
+
+def save_tiny(model: PreTrainedModel, folder: Path) -> str:
+    """The model as a folder that `from_pretrained` and vLLM read, with a tokenizer of the words t0, t1, …"""
+    model.save_pretrained(folder)
+    vocabulary = {f"t{number}": number for number in range(model.config.get_text_config().vocab_size)}
+    words = Tokenizer(WordLevel(vocabulary, unk_token="t0"))
+    words.pre_tokenizer = WhitespaceSplit()
+    PreTrainedTokenizerFast(tokenizer_object=words, unk_token="t0", eos_token="t2").save_pretrained(folder)
+    return str(folder)
 
 
 def rows(count: int, seed: int = 0, taught: bool = False, vocab: int = 97) -> list[TraceRow]:

@@ -23,13 +23,17 @@ from lpc_ray.analysis.ledger import best_step
 from lpc_ray.analysis.report import printed_table, write_report
 from lpc_ray.arm_store import ArmStore
 from lpc_ray.artifact import fetch, publish
+from lpc_ray.config import InitializerName
 from lpc_ray.console import Console, Pace, clock
-from lpc_ray.embedded_model import model_cache, resolve_model
+from lpc_ray.embedded_model import prefix_cache, resolve_model
 from lpc_ray.errors import LPCError
+from lpc_ray.handles import set_handle
+from lpc_ray.identity import model_identity
 from lpc_ray.induction.base import Unit
+from lpc_ray.library import adopt
 from lpc_ray.matrix import Arm
 from lpc_ray.plan import Plan
-from lpc_ray.storage import Store
+from lpc_ray.storage import Store, open_store
 from lpc_ray.traces import TraceStore
 from lpc_ray.verification.outcomes import Subject
 
@@ -77,8 +81,8 @@ class Pipeline:
         self.name = f"lpc-{plan.config.name}-{plan.fingerprint[:8]}"
         self.model = resolve_model(self.recipe.model.id)
         self.verifier = evidence.verifier(plan, run)
-        self.cache = model_cache().parent / "prefixes"
-        self._prefills: dict[int, ray.ObjectRef] = {}
+        self.cache = prefix_cache()
+        self._untrained: dict[tuple[InitializerName, int], ray.ObjectRef] = {}
         run.check_writable()
         self.tracker = Tracker(plan.config, plan.fingerprint, run)
 
@@ -86,8 +90,8 @@ class Pipeline:
         """Where arms are open, begin to load what they need while other stages work: start-up is mostly imports."""
         if self._open_arms():
             _ = self._starting_pool, self._training_group
-            for size in evidence.sizes(self.plan):
-                self._publish_prefill(size)
+            for initializer, size in evidence.untrained(self.plan):
+                self._publish_untrained(initializer, size)
 
     @cached_property
     def pool(self) -> EnginePool:
@@ -173,9 +177,13 @@ class Pipeline:
         )
 
     def baselines(self, splits: tuple[str, ...] = ("tune", "held_out")) -> None:
-        """Verify the bare model, the document in the prompt, whole and cut, and the untrained prefix."""
+        """Verify the bare model, the document in the prompt, untrained prefixes, and the LPCs the recipe names."""
         subjects = [(name, size, subject) for name, size, subject in evidence.prompt_baselines(self.plan)]
-        subjects += [("text_prefill", size, self._prefill(size)) for size in evidence.sizes(self.plan)]
+        subjects += [
+            (evidence.untrained_name(initializer), size, self._untrained_prefix(initializer, size))
+            for initializer, size in evidence.untrained(self.plan)
+        ]
+        subjects += [(handle, 0, self._adopted(handle)) for handle in evidence.library_handles(self.plan)]
         for name, size, subject in subjects:
             for split in splits:
                 self._verify(f"{name} {size or ''}".strip(), subject, split)
@@ -185,21 +193,32 @@ class Pipeline:
             score = score_of(self.verifier.verify(subject, split, self.pool.generate))
             self.say("verify", f"{label}, {split}: {score['passed']}/{score['total']} ({score['score']:.0%})")
 
-    def _prefill(self, num_tokens: int) -> Subject:
-        digest = evidence.prefill_digest(self.plan, self.run, num_tokens)
+    def _untrained_prefix(self, initializer: InitializerName, num_tokens: int) -> Subject:
+        key = evidence.untrained_key(self.plan, initializer, num_tokens)
+        digest = evidence.baseline_digest(self.run, key)
         if digest is None:
-            digest = ray.get(self._publish_prefill(num_tokens))
-            evidence.set_prefill_digest(self.plan, self.run, num_tokens, digest)
+            digest = ray.get(self._publish_untrained(initializer, num_tokens))
+            evidence.set_baseline_digest(self.run, key, digest)
         return prefix_subject(self.run, digest, num_tokens, self.cache)
 
-    def _publish_prefill(self, num_tokens: int) -> ray.ObjectRef:
-        """The digest of the text prefill of that length, when it is there; asked for once."""
-        if num_tokens not in self._prefills:
-            task = ray.remote(publish_prefill).options(
+    def _publish_untrained(self, initializer: InitializerName, num_tokens: int) -> ray.ObjectRef:
+        """The digest of an untrained prefix, when it is there; asked for once."""
+        key = (initializer, num_tokens)
+        if key not in self._untrained:
+            task = ray.remote(publish_untrained).options(
                 num_cpus=self.cluster.training.cpus, num_gpus=self.cluster.training.gpus
             )
-            self._prefills[num_tokens] = task.remote(self._group_setup(), num_tokens)
-        return self._prefills[num_tokens]
+            self._untrained[key] = task.remote(self._group_setup(), initializer, num_tokens)
+        return self._untrained[key]
+
+    def _adopted(self, handle: str) -> Subject:
+        """An LPC of the library that the recipe names, copied into the run."""
+        prefixes = self.recipe.prefixes
+        assert prefixes is not None
+        identity = model_identity(self.model, self.recipe.model.revision)
+        manifest = adopt(open_store(prefixes.store), handle, self.run, identity, self.cache)
+        evidence.set_baseline_digest(self.run, evidence.library_key(self.plan, handle), manifest.digest)
+        return prefix_subject(self.run, manifest.digest, manifest.num_tokens, self.cache)
 
     def sweep(self) -> None:
         """Train and verify every arm that has not ended, under ASHA. Raises: LPCError when an arm failed."""
@@ -240,10 +259,11 @@ class Pipeline:
         self.say("sweep", f"{arm.name} {end['status']} at step {end['step']}")
 
     def held_out(self) -> None:
-        """Verify each arm's best step on the held-out cases, which nothing before this reads."""
+        """Name each arm's best step by a handle, and verify it on the held-out cases, which nothing before this reads."""
         for arm in self.plan.arms:
             best = best_step(evidence.arm_record(self.plan, self.run, arm).steps)
             if best is not None:
+                set_handle(self.run, arm.name, best.digest)
                 subject = prefix_subject(self.run, best.digest, arm.num_tokens, self.cache)
                 self._verify(f"{arm.name} step {best.step}", subject, "held_out")
 
@@ -264,29 +284,29 @@ class Pipeline:
         return GroupSetup(
             recipe=self.recipe,
             run=self.run,
-            material=self.plan.material,
+            starts=self.plan.starts,
             resources=self.cluster.training,
             model=self.model,
         )
 
 
-def publish_prefill(setup: GroupSetup, num_tokens: int) -> str:
-    """The text prefill control: an untrained prefix of the document's first tokens. Returns its digest."""
+def publish_untrained(setup: GroupSetup, initializer: InitializerName, num_tokens: int) -> str:
+    """A training-free prefix: what `initializer` gives with seed 0, published as it is. Returns its digest."""
     import torch
 
-    from lpc_ray.identity import model_identity
-    from lpc_ray.initializers import first_k
+    from lpc_ray.initializers import initialize
 
     torch.set_num_threads(setup.resources.threads)
-    revision = setup.recipe.model.revision
-    start = first_k(load_backbone(setup.model, revision, setup.recipe.model.dtype), setup.material, num_tokens)
-    provenance = {**start.record, "optimizer_steps": 0}
+    recipe = setup.recipe
+    identity = model_identity(setup.model, recipe.model.revision)
+    backbone = load_backbone(setup.model, recipe.model.revision, recipe.model.dtype)
+    start = initialize(initializer, backbone, identity, setup.starts, num_tokens, 0, recipe, prefix_cache())
     manifest = publish(
         setup.run / "artifacts",
         start.keys,
         start.values,
-        model_identity(setup.model, revision),
-        setup.recipe.prefix.frozen_tokens,
-        provenance=provenance,
+        identity,
+        recipe.prefix.frozen_tokens,
+        provenance={**start.record, "optimizer_steps": 0},
     )
     return manifest.digest

@@ -17,6 +17,7 @@ import torch
 from lpc_ray.arm_store import ArmStore, Checkpoint
 from lpc_ray.config import Recipe, TrainingResources
 from lpc_ray.matrix import Arm
+from lpc_ray.starts import Starts
 from lpc_ray.storage import Store
 
 
@@ -108,7 +109,7 @@ class GroupSetup:
 
     recipe: Recipe
     run: Store
-    material: list[int]
+    starts: Starts
     resources: TrainingResources
     model: str
 
@@ -193,6 +194,7 @@ def load_backbone(model: str, revision: str | None, dtype: str):
 
 def _train_arm(setup: GroupSetup, desk: Any, arm: Arm, backbone) -> None:
     from lpc_ray.adapters.deepspeed_stepper import DeepSpeedStepper
+    from lpc_ray.embedded_model import prefix_cache
     from lpc_ray.identity import model_identity
     from lpc_ray.initializers import initialize
     from lpc_ray.prefix import Prefix
@@ -201,13 +203,9 @@ def _train_arm(setup: GroupSetup, desk: Any, arm: Arm, backbone) -> None:
 
     recipe, training, arms = setup.recipe, setup.recipe.training, ArmStore(setup.run, arm.id)
     traces = TraceStore(setup.run / f"traces/{arm.traces}")
+    identity = model_identity(setup.model, recipe.model.revision)
     start = initialize(
-        arm.initializer,
-        backbone,
-        setup.material,
-        arm.num_tokens,
-        arm.initializer_seed,
-        recipe.prefix.sci_chunk_tokens,
+        arm.initializer, backbone, identity, setup.starts, arm.num_tokens, arm.initializer_seed, recipe, prefix_cache()
     )
     saved = arms.load_state()
     tensors, counters = saved if saved is not None else ({"keys": start.keys, "values": start.values}, {})
@@ -225,7 +223,7 @@ def _train_arm(setup: GroupSetup, desk: Any, arm: Arm, backbone) -> None:
         setup=setup,
         desk=desk,
         arm=arm,
-        identity=model_identity(setup.model, recipe.model.revision),
+        identity=identity,
         provenance={
             "induction": arm.induction,
             "induction_seed": arm.induction_seed,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lpc_ray.errors import ConfigError, PrefixNotFoundError, StorageError
-from lpc_ray.handles import check_handle, list_handles, parts_of, read_handle, set_handle
+from lpc_ray.handles import check_handle, find_digest, list_handles, parts_of, read_handle, set_handle
 from lpc_ray.storage import Store
 
 FIRST, SECOND = "a" * 32, "b" * 32
@@ -60,6 +60,20 @@ def test_a_composition_names_its_parts_in_order():
     for bad in ("", "a+", "+a", "a++b", "a+b/c"):
         with pytest.raises(ConfigError):
             parts_of(bad)
+
+
+def test_an_artifact_is_found_by_handle_digest_or_its_first_digits(tmp_path):
+    store = Store(str(tmp_path))
+    other = "a" * 20 + "c" * 12
+    for digest in (FIRST, other):
+        store.write_bytes(f"artifacts/{digest}/lpc.json", b"{}")
+    set_handle(store, "named", other)
+    assert find_digest(store, "named") == find_digest(store, other) == find_digest(store, other[:21]) == other
+    with pytest.raises(ConfigError, match="first digits of 2 digests"):
+        find_digest(store, "a" * 20)
+    for missing in (SECOND, "a" * 7, "nobody-here"):
+        with pytest.raises(PrefixNotFoundError, match="neither a handle nor a digest"):
+            find_digest(store, missing)
 
 
 @given(st.text(max_size=140))
