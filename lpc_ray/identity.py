@@ -97,11 +97,12 @@ def model_identity(model: str, revision: str | None = None) -> ModelIdentity:
 
 def text_config(model: str, revision: str | None = None) -> Any:
     """The config of a model's text part. Raises: ConfigError when it cannot be read."""
+    from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig
 
     try:
         return AutoConfig.from_pretrained(model, revision=revision).get_text_config()
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, StrictDataclassError) as error:
         raise ConfigError(f"model {model!r}: {str(error).splitlines()[0]}") from error
 
 

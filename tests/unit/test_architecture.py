@@ -55,7 +55,8 @@ def test_first_k_at_step_0_is_the_same_text_in_the_prompt(model_type):
         (
             "phi3",
             {
-                "head_dim": 8,
+                "hidden_size": 32,
+                "num_attention_heads": 4,
                 "original_max_position_embeddings": 64,
                 "rope_parameters": {
                     "rope_type": "longrope",

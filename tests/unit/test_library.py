@@ -75,7 +75,7 @@ def test_later_sinks_can_be_left_out(store, tmp_path):
 
 def test_prefixes_of_different_models_and_lengths_past_the_context_do_not_compose(store, tmp_path):
     keys = torch.zeros(3, 4, 2, 8)
-    other = publish(store / ARTIFACTS, keys, keys, tiny_identity(tiny_model(), config_hash="other"), 1)
+    other = publish(store / ARTIFACTS, keys, keys.clone(), tiny_identity(tiny_model(), config_hash="other"), 1)
     set_handle(store, "other", other.digest)
     with pytest.raises(ArtifactError, match="config_hash is other in the artifact"):
         resolve(store, "a+other", tmp_path)
@@ -113,6 +113,7 @@ def _run(capsys, *arguments) -> str:
 
 
 def _refused(capsys, *arguments) -> str:
+    capsys.readouterr()
     with pytest.raises(SystemExit) as caught:
         main([str(argument) for argument in arguments])
     captured = capsys.readouterr()
