@@ -56,7 +56,7 @@ def read(path: Path, identity: ModelIdentity) -> Foreign:
     if type(frozen) is not int or not 0 <= frozen <= flat.shape[0]:
         raise ArtifactError(f"{folder / CONFIG_FILE}: got num_frozen_tokens {frozen!r}, wanted 0 to {flat.shape[0]}")
     keys, values = (stack(pairs[half], f"{TENSOR}, {half}", identity, "tokens_first", where) for half in (0, 1))
-    told = {"peft_type": kind, "base_model_name_or_path": config.get("base_model_name_or_path")}
+    told = {"peft_type": kind, "base_model_name_or_path": str(config.get("base_model_name_or_path"))}
     return Foreign(keys, values, frozen, "cartridge" if kind == "CARTRIDGE" else "kv_prefix", told)
 
 
