@@ -27,7 +27,8 @@ TENSOR = "prompt_embeddings"
 def read(path: Path, identity: ModelIdentity) -> Foreign:
     """The prefix in an adapter's folder (or in the folder of the file given).
 
-    Raises: ArtifactError for another adapter type, a projected prefix tuning, a pickled adapter, or shapes that do not fit.
+    A prefix tuning with a projection is saved by PEFT as what it projects to. Raises: ArtifactError for another adapter
+    type, an adapter that is no safetensors file, or shapes that do not fit.
     """
     folder = path if path.is_dir() else path.parent
     config = read_fields(folder / CONFIG_FILE)
