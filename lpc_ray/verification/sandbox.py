@@ -9,6 +9,7 @@ import os
 import re
 import secrets
 import shutil
+import socket
 import subprocess
 import sys
 import sysconfig
@@ -19,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO, Any, Literal
 
 import psutil
 
@@ -28,6 +29,10 @@ from lpc_ray.errors import VerificationError
 Limit = Literal["", "time", "memory", "output", "disk"]
 MIB = 1024**2
 _POLL_SECONDS = 0.05
+_START_SECONDS = 60.0
+# The program starts when its runner says so, and not at all when the runner died while the sandbox was being made.
+_GREETING = 'echo ready >&0 && read -r go && exec "$@" </dev/null'
+_AS_ROOT_OF_NOTHING = ["--unshare-user", "--disable-userns", "--uid", "0", "--gid", "0"]
 _PLACE = re.compile(r"\{(/[^}]*)\}")
 _FIRST_SANDBOX_UID = 1_000_000
 _ENVIRONMENT = {
@@ -101,6 +106,7 @@ class Sandbox:
                 [_PLACE.sub(lambda place: str(places[place[1]]), part) for part in command],
                 limits,
                 self.home,
+                is_greeting=False,
                 cwd=self.home / cwd.lstrip("/"),
                 env={
                     **os.environ,
@@ -108,12 +114,12 @@ class Sandbox:
                     "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
                 },
             )
-        full = [
-            *_bubblewrap(self.home, cwd, read_only, writable, self.uid, limits.disk_bytes),
-            *_limited(limits, self.uid),
-            *(_PLACE.sub(r"\1", part) for part in command),
-        ]
-        done = _supervised(full, limits, self.home)
+        settings = _bubblewrap(self.home, cwd, read_only, writable, self.uid, limits.disk_bytes)
+        program = [*_limited(limits, self.uid), *(_PLACE.sub(r"\1", part) for part in command)]
+        with _anonymous_file("\0".join(settings)) as descriptor:
+            # The settings name host folders; in a file, they are in no command line that the program could read.
+            full = ["bwrap", "--args", str(descriptor), "--", "sh", "-c", _GREETING, "sh", *program]
+            done = _supervised(full, limits, self.home, pass_fds=(descriptor,))
         if done.error.startswith("bwrap: "):
             raise VerificationError(f"sandbox: {done.error.strip().splitlines()[0]}")
         return done
@@ -156,7 +162,7 @@ def _bubblewrap(
     if uid:
         private += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
     else:
-        private += ["--unshare-user", "--disable-userns"]
+        private += _AS_ROOT_OF_NOTHING
     system = [word for path in ("/etc", "/runtime", "/runtime/bin") for word in ("--perms", "0755", "--dir", path)]
     system += ["--ro-bind", "/usr", "/usr"]
     for name in ("bin", "sbin", "lib", "lib64"):
@@ -179,45 +185,68 @@ def _bubblewrap(
     environment = [word for name, value in _ENVIRONMENT.items() for word in ("--setenv", name, value)]
     sealed = ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", cwd]
     lifetime = ["--die-with-parent", "--new-session", "--clearenv"]
-    return ["bwrap", *private, *lifetime, *system, *runtime, *folders, *environment, *sealed, "--"]
+    return [*private, *lifetime, *system, *runtime, *folders, *environment, *sealed]
 
 
 def _limited(limits: Limits, uid: int) -> list[str]:
     command = ["prlimit", f"--as={limits.memory_bytes}", f"--nproc={limits.processes}", f"--fsize={limits.file_bytes}"]
     command += ["--core=0", "--nofile=256", f"--cpu={int(limits.seconds) + 1}"]
     if uid:
+        # The second bubblewrap changes no mount: it takes from the user the means to make user namespaces.
         command += ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--no-new-privs"]
+        command += ["bwrap", *_AS_ROOT_OF_NOTHING, "--die-with-parent", "--dev-bind", "/", "/", "--"]
     return command
 
 
-def _supervised(
-    command: list[str], limits: Limits, home: Path, cwd: Path | None = None, env: dict | None = None
-) -> Execution:
-    started = time.monotonic()
-    process = subprocess.Popen(
-        command,
-        cwd=cwd,
-        env=env,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
-    assert process.stdout is not None and process.stderr is not None
-    readers = [_Reader(process.stdout, limits.output_bytes), _Reader(process.stderr, limits.output_bytes)]
-    exceeded: Limit = ""
+@contextmanager
+def _anonymous_file(text: str) -> Iterator[int]:
+    descriptor = os.memfd_create("settings")
     try:
-        while process.poll() is None and not exceeded:
-            time.sleep(_POLL_SECONDS)
-            exceeded = _exceeded(process, readers, limits, home, time.monotonic() - started)
+        os.write(descriptor, text.encode())
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        yield descriptor
     finally:
-        _kill(process)
+        os.close(descriptor)
+
+
+def _supervised(command: list[str], limits: Limits, home: Path, is_greeting: bool = True, **how: Any) -> Execution:
+    """Run `command` under the limits that only an onlooker can keep. is_greeting: it waits for a word on its stdin."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        process = subprocess.Popen(
+            command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, **how
+        )
+        theirs.close()
+        assert process.stdout is not None and process.stderr is not None
+        readers = [_Reader(process.stdout, limits.output_bytes), _Reader(process.stderr, limits.output_bytes)]
+        exceeded: Limit = ""
+        try:
+            if is_greeting:
+                _greet(ours)
+            started = time.monotonic()
+            while process.poll() is None and not exceeded:
+                time.sleep(_POLL_SECONDS)
+                exceeded = _exceeded(process, readers, limits, home, time.monotonic() - started)
+        finally:
+            _kill(process)
     for reader in readers:
         reader.join()
     if not exceeded and sum(reader.seen for reader in readers) > limits.output_bytes:
         exceeded = "output"
     output, error = (reader.text() for reader in readers)
     return Execution(process.returncode, output, error, time.monotonic() - started, exceeded)
+
+
+def _greet(ours: socket.socket) -> None:
+    """Wait until the sandbox stands, and let its program start; one that fell over instead says nothing."""
+    ours.settimeout(_START_SECONDS)
+    try:
+        if ours.recv(16):
+            ours.sendall(b"go\n")
+    except ConnectionError:
+        return
+    except TimeoutError as error:
+        raise VerificationError(f"sandbox: did not start within {_START_SECONDS:g} s") from error
 
 
 def _exceeded(process: subprocess.Popen, readers: list["_Reader"], limits: Limits, home: Path, seconds: float) -> Limit:
