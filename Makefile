@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 LOCK := cluster/requirements-cpu.lock
 
-.PHONY: demo test check unit install
+.PHONY: demo test check unit install sandbox
 .DEFAULT_GOAL := demo
 
 install: $(VENV)/.installed
@@ -20,6 +20,11 @@ $(VENV)/.installed: $(LOCK) pyproject.toml
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
 	touch $@
 
+# Verifiers run replies' programs under bubblewrap, a system package.
+sandbox:
+	@command -v bwrap >/dev/null || { apt-get update -qq && apt-get install -y -qq bubblewrap >/dev/null; } || \
+		{ echo "error: bubblewrap is missing and could not be installed: apt-get install bubblewrap" >&2; exit 1; }
+
 demo: install
 	$(BIN)/python jobs/pi_scale.py --config jobs/configs/pi_scale.cpu.yaml
 
@@ -33,5 +38,5 @@ check: install
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q tests/unit
 
-test: check
+test: sandbox check
 	$(BIN)/python -m pytest -q tests/integration tests/e2e

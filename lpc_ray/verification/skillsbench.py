@@ -22,7 +22,7 @@ from lpc_ray.verification.task_runner import Preflight, Rules, TestReport, laid_
 
 SCORER = "skillsbench/1"
 LEAK_WORDS = 12
-_BLOCK = re.compile(r"```(?:python3?|py)[ \t]*\n(.*?)(?:\n```|\Z)", re.DOTALL | re.IGNORECASE)
+_BLOCK = re.compile(r"```(?:python3?|py)[ \t]*\n(.*?)(?:^```|\Z)", re.DOTALL | re.IGNORECASE | re.MULTILINE)
 _ERROR_TAIL = 2000
 
 
@@ -115,7 +115,7 @@ def _readiness(name: str, found: Preflight) -> str:
 def program_in(reply: str) -> str | None:
     """The last ```python block of a reply, also where the reply was cut within it; None when there is none."""
     blocks = _BLOCK.findall(reply)
-    return blocks[-1] if blocks and blocks[-1].strip() else None
+    return blocks[-1].rstrip() or None if blocks else None
 
 
 def leaked(prompt: str, skill: str, allowed: str = "") -> str | None:

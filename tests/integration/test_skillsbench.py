@@ -1,5 +1,6 @@
 """The SkillsBench verifier in real sandboxes: the project's own tasks, feedback, and replies that mean harm."""
 
+import time
 from pathlib import Path
 
 import psutil
@@ -118,12 +119,19 @@ site.mkdir(parents=True)
 def test_a_reply_that_is_wrong_or_means_harm_fails_at_its_stage(tmp_path, reply, stage):
     seconds = 3 if stage == "timeout" else 30
     verifier = _verifier(tmp_path, attempts=1, seconds=seconds, test_seconds=30)
-    before = {process.pid for process in psutil.process_iter()}
+    before = {told["pid"] for told in _living()}
     [outcome] = verifier.verify(Subject("s"), "tune", Scripted(reply))
     assert (outcome.verdict, outcome.passed, outcome.total) == ("fail", 0, 7)
     assert outcome.stage == stage
-    left = [process.info for process in psutil.process_iter(["pid", "name", "status"]) if process.pid not in before]
-    assert not [told for told in left if told["name"] == "bwrap" and told["status"] != psutil.STATUS_ZOMBIE]
+    deadline = time.monotonic() + 10
+    while any(told["name"] == "bwrap" and told["pid"] not in before for told in _living()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def _living() -> list[dict]:
+    told = [process.info for process in psutil.process_iter(["pid", "name", "status"])]
+    return [each for each in told if each["status"] != psutil.STATUS_ZOMBIE]
 
 
 def _task(folder: Path, test: str, solve: str | None = "echo done > /root/out") -> Path:
