@@ -9,27 +9,17 @@ import os
 import re
 import secrets
 import shutil
-import socket
-import subprocess
 import sys
 import sysconfig
 import tempfile
-import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Literal
-
-import psutil
 
 from lpc_ray.errors import VerificationError
+from lpc_ray.verification.supervision import Execution, Limits, supervised
 
-Limit = Literal["", "time", "memory", "output", "disk"]
-MIB = 1024**2
-_POLL_SECONDS = 0.05
-_START_SECONDS = 60.0
 # The program starts when its runner says so, and not at all when the runner died while the sandbox was being made.
 _GREETING = 'echo ready >&0 && read -r go && exec "$@" </dev/null'
 _AS_ROOT_OF_NOTHING = ["--unshare-user", "--disable-userns", "--uid", "0", "--gid", "0"]
@@ -48,32 +38,6 @@ _ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one program may use. `memory_bytes`: address space of each process, and resident memory of all together.
-
-    `file_bytes`: one file. `disk_bytes`: the handed-in folders together, and /tmp. `output_bytes`: stdout plus stderr.
-    """
-
-    seconds: float = 60.0
-    memory_bytes: int = 2048 * MIB
-    processes: int = 64
-    file_bytes: int = 64 * MIB
-    disk_bytes: int = 256 * MIB
-    output_bytes: int = MIB
-
-
-@dataclass(frozen=True, slots=True)
-class Execution:
-    """How a program ended. `exceeded`: the limit it was killed for; the exit code then says nothing."""
-
-    exit_code: int
-    output: str
-    error: str
-    seconds: float
-    exceeded: Limit = ""
 
 
 @dataclass(frozen=True)
@@ -96,13 +60,14 @@ class Sandbox:
         read_only: Mapping[str, Path] = {},
         writable: Mapping[str, Path] = {},
     ) -> Execution:
-        """Run `command` to its end or to a limit; no process of it is left when this returns.
+        """Run `command` to its end or to a limit; whatever it started ends with it.
 
         read_only, writable: absolute path inside → host path of more folders. `{/path}` in the command is such a path.
+        Raises: VerificationError when the sandbox cannot be made.
         """
         if self.unsandboxed:
             places = {"/root": self.home / "root", **read_only, **writable}
-            return _supervised(
+            return supervised(
                 [_PLACE.sub(lambda place: str(places[place[1]]), part) for part in command],
                 limits,
                 self.home,
@@ -119,10 +84,7 @@ class Sandbox:
         with _anonymous_file("\0".join(settings)) as descriptor:
             # The settings name host folders; in a file, they are in no command line that the program could read.
             full = ["bwrap", "--args", str(descriptor), "--", "sh", "-c", _GREETING, "sh", *program]
-            done = _supervised(full, limits, self.home, pass_fds=(descriptor,))
-        if done.error.startswith("bwrap: "):
-            raise VerificationError(f"sandbox: {done.error.strip().splitlines()[0]}")
-        return done
+            return supervised(full, limits, self.home, pass_fds=(descriptor,))
 
 
 @contextmanager
@@ -207,115 +169,3 @@ def _anonymous_file(text: str) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-def _supervised(command: list[str], limits: Limits, home: Path, is_greeting: bool = True, **how: Any) -> Execution:
-    """Run `command` under the limits that only an onlooker can keep. is_greeting: it waits for a word on its stdin."""
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        process = subprocess.Popen(
-            command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, **how
-        )
-        theirs.close()
-        assert process.stdout is not None and process.stderr is not None
-        readers = [_Reader(process.stdout, limits.output_bytes), _Reader(process.stderr, limits.output_bytes)]
-        exceeded: Limit = ""
-        try:
-            if is_greeting:
-                _greet(ours)
-            started = time.monotonic()
-            while process.poll() is None and not exceeded:
-                time.sleep(_POLL_SECONDS)
-                exceeded = _exceeded(process, readers, limits, home, time.monotonic() - started)
-        finally:
-            _kill(process)
-    for reader in readers:
-        reader.join()
-    if not exceeded and sum(reader.seen for reader in readers) > limits.output_bytes:
-        exceeded = "output"
-    output, error = (reader.text() for reader in readers)
-    return Execution(process.returncode, output, error, time.monotonic() - started, exceeded)
-
-
-def _greet(ours: socket.socket) -> None:
-    """Wait until the sandbox stands, and let its program start; one that fell over instead says nothing."""
-    ours.settimeout(_START_SECONDS)
-    try:
-        if ours.recv(16):
-            ours.sendall(b"go\n")
-    except ConnectionError:
-        return
-    except TimeoutError as error:
-        raise VerificationError(f"sandbox: did not start within {_START_SECONDS:g} s") from error
-
-
-def _exceeded(process: subprocess.Popen, readers: list["_Reader"], limits: Limits, home: Path, seconds: float) -> Limit:
-    if seconds > limits.seconds:
-        return "time"
-    if sum(reader.seen for reader in readers) > limits.output_bytes:
-        return "output"
-    if _resident_bytes(process.pid) > limits.memory_bytes:
-        return "memory"
-    return "disk" if _used_bytes(home, limits.disk_bytes) > limits.disk_bytes else ""
-
-
-def _kill(process: subprocess.Popen) -> None:
-    """End the program and all its descendants: in a sandbox they die with its first process."""
-    try:
-        family = psutil.Process(process.pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        family = []
-    process.kill()
-    for child in family:
-        try:
-            child.kill()
-        except psutil.NoSuchProcess:
-            continue
-    process.wait()
-
-
-def _resident_bytes(pid: int) -> int:
-    total = 0
-    try:
-        for child in psutil.Process(pid).children(recursive=True):
-            try:
-                total += child.memory_info().rss
-            except psutil.NoSuchProcess:
-                continue
-    except psutil.NoSuchProcess:
-        pass
-    return total
-
-
-def _used_bytes(folder: Path, enough: int) -> int:
-    """Bytes on disk below `folder`, links not followed; counting ends beyond `enough`. A file counts as 4 KiB at least."""
-    total, waiting = 0, [folder]
-    while waiting and total <= enough:
-        try:
-            with os.scandir(waiting.pop()) as entries:
-                for entry in entries:
-                    total += max(4096, entry.stat(follow_symlinks=False).st_size)
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(Path(entry.path))
-        except (FileNotFoundError, PermissionError):
-            continue
-    return total
-
-
-class _Reader(threading.Thread):
-    """Drains a pipe, keeping its first `keep` bytes."""
-
-    def __init__(self, pipe: IO[bytes], keep: int):
-        super().__init__(daemon=True)
-        self.seen = 0
-        self._pipe, self._keep, self._kept = pipe, keep, bytearray()
-        self.start()
-
-    def run(self) -> None:
-        with self._pipe as pipe:
-            while block := os.read(pipe.fileno(), 65536):
-                self._kept += block[: max(0, self._keep - len(self._kept))]
-                self.seen += len(block)
-
-    def text(self) -> str:
-        return self._kept.decode("utf-8", errors="replace")

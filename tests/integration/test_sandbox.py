@@ -13,7 +13,8 @@ import pytest
 
 from lpc_ray.errors import VerificationError
 from lpc_ray.verification import sandbox as sandbox_module
-from lpc_ray.verification.sandbox import MIB, Execution, Limits, Sandbox, check_available, open_sandbox
+from lpc_ray.verification.sandbox import Sandbox, check_available, open_sandbox
+from lpc_ray.verification.supervision import MIB, Execution, Limits
 
 ROOT = Path(__file__).resolve().parents[2]
 FEW = Limits(seconds=60, processes=32, memory_bytes=1024 * MIB, file_bytes=8 * MIB, disk_bytes=32 * MIB)
@@ -102,6 +103,11 @@ def test_a_program_beyond_a_limit_is_ended_with_all_that_it_started(code, limits
     assert len(done.output) + len(done.error) <= 2 * limits.output_bytes
 
 
+def test_a_program_cannot_pass_for_a_broken_sandbox():
+    done, _ = _run("import sys; sys.exit('bwrap: no sandbox here')")
+    assert done.exit_code == 1 and done.error == "bwrap: no sandbox here\n"
+
+
 def test_a_program_that_kills_its_parent_ends_itself():
     done, _ = _run("import os, time; os.kill(os.getppid(), 9); time.sleep(5); print('alive')")
     assert done.exit_code != 0 and "alive" not in done.output
@@ -131,7 +137,8 @@ def test_a_daemon_ends_with_the_program_that_left_it():
 def test_a_killed_runner_leaves_no_process_behind(wait_seconds):
     marker = f"marker-{os.getpid()}-{time.monotonic_ns()}"
     runner = (
-        "from lpc_ray.verification.sandbox import Limits, open_sandbox, own\n"
+        "from lpc_ray.verification.sandbox import open_sandbox, own\n"
+        "from lpc_ray.verification.supervision import Limits\n"
         "with open_sandbox() as sandbox:\n    own(sandbox, sandbox.home)\n"
         f"    sandbox.run(['python3', '-c', 'import time; time.sleep(300)', '{marker}'], Limits(seconds=300))"
     )
@@ -162,9 +169,11 @@ def test_an_unsandboxed_program_runs_in_the_folder_under_the_same_limits():
         done = sandbox.run(["python3", "-c", "import os; open('out', 'w').write('x'); print(os.getcwd())"], FEW)
         assert done.output.strip() == str(sandbox.home / "root") and (sandbox.home / "root" / "out").exists()
         assert sandbox.run(["python3", "-c", "import time; time.sleep(100)"], Limits(seconds=1)).exceeded == "time"
+        daemon = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(20)\nprint('out')"
+        assert sandbox.run(["python3", "-c", daemon], FEW).output == "out\n"
 
 
 def test_a_sandbox_that_cannot_start_is_an_error_of_ours(tmp_path):
     (tmp_path / "root").mkdir()
-    with pytest.raises(VerificationError, match="sandbox: bwrap: "):
+    with pytest.raises(VerificationError, match="sandbox: bwrap: .*absent"):
         Sandbox(tmp_path).run(["true"], FEW, read_only={"/x": tmp_path / "absent"})

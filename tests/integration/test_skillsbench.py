@@ -64,7 +64,7 @@ def test_errors_are_fed_back_for_three_attempts_and_tokens_add_up(tmp_path):
     scripted = Scripted("No program.", broken, right)
     [outcome] = _verifier(tmp_path).verify(Subject("s"), "tune", scripted)
     assert outcome.verdict == "pass" and outcome.figures["attempts"] == 3 and outcome.prompt_tokens == 15
-    assert [len(ask.messages) for ask in scripted.asked] == [1, 3, 5]
+    assert [len(ask.messages) for ask in scripted.asked] == [1, 3, 3]
     assert "no ```python block" in scripted.asked[1].messages[-1]["content"]
     assert "No module named 'nowhere'" in scripted.asked[2].messages[-1]["content"]
 
