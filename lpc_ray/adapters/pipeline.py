@@ -80,7 +80,8 @@ class Pipeline:
         return pool
 
     def induce(self) -> None:
-        """Make the missing traces of every trace set."""
+        """Make the missing traces of every trace set. Raises: VerificationError when they could not be verified later."""
+        self.plan.benchmark.check_runnable()
         for arm in self.plan.trace_sets():
             units = self.plan.units(arm.induction, arm.induction_seed)
             family = self.plan.families[arm.induction]

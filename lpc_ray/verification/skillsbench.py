@@ -72,7 +72,6 @@ class SkillsBench(Benchmark):
         return messages
 
     def examine(self, case: Case, ask: Ask) -> Examination:
-        check_available(self.rules.unsandboxed)
         task = self.tasks[case.id]
         ready = self.preflight(case.id)
         if ready.status != "ready":
@@ -89,10 +88,14 @@ class SkillsBench(Benchmark):
         return replace(judgement, figures=figures)
 
     def preflight(self, name: str) -> Preflight:
+        self.check_runnable()
         return preflight(self.tasks[name], self.digests[name], self.rules)
 
     def added_tokens(self, max_tokens: int) -> int:
         return max_tokens + _ERROR_TAIL if self.attempts > 1 else 0
+
+    def check_runnable(self) -> None:
+        check_available(self.rules.unsandboxed)
 
     def readiness(self) -> list[str]:
         return [_readiness(name, self.preflight(name)) for name in self.tasks]
