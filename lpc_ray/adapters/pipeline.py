@@ -7,41 +7,49 @@ import datetime
 import logging
 import os
 import time
-from dataclasses import replace
+from collections.abc import Iterator
 from functools import cached_property
+from typing import Any
 
 import ray
 
 from lpc_ray import evidence
 from lpc_ray.adapters.engine_pool import EnginePool, start_engine_pool
-from lpc_ray.adapters.ray_data import InductionTask, induce
+from lpc_ray.adapters.ray_data import BatchDone, TraceWork, induce
 from lpc_ray.adapters.ray_train import GroupSetup, load_backbone, start_training_group
 from lpc_ray.adapters.ray_tune import SweepWatcher, TrialSetup, prefix_subject, score_of, sweep
 from lpc_ray.adapters.tracking import Tracker
+from lpc_ray.analysis.induction_quality import printed as printed_quality
 from lpc_ray.analysis.ledger import best_step
 from lpc_ray.analysis.report import printed_table, write_report
 from lpc_ray.arm_store import ArmStore
 from lpc_ray.artifact import fetch, publish
-from lpc_ray.console import Console, clock
-from lpc_ray.embedded_model import model_cache, resolve_model
+from lpc_ray.config import InitializerName
+from lpc_ray.console import Console, Pace, clock
+from lpc_ray.embedded_model import prefix_cache, resolve_model
 from lpc_ray.errors import LPCError
-from lpc_ray.matrix import Arm
+from lpc_ray.handles import set_handle
+from lpc_ray.identity import model_identity
+from lpc_ray.induction.base import Unit
+from lpc_ray.library import adopt
+from lpc_ray.matrix import Arm, TraceSet
 from lpc_ray.plan import Plan
 from lpc_ray.records import Message
-from lpc_ray.storage import Store
+from lpc_ray.storage import Store, open_store
 from lpc_ray.traces import TraceStore
 from lpc_ray.verification.off_source import SPLIT
 from lpc_ray.verification.off_source import damage as measured
 from lpc_ray.verification.outcomes import Subject
 
+SECONDS_BETWEEN_LINES = 2
 REPORT_FILES = ("report.html", "report.json", "pareto.csv", "convergence.csv")
 
 
 def connect(plan: Plan) -> None:
     """Join the configured cluster, the one that submitted this job, or start a local Ray."""
-    os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.1")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # Ray Data's actor pool alarms a reader at every start
     cluster = plan.config.cluster
     address = cluster.address or os.environ.get("RAY_ADDRESS")
     quiet = {"log_to_driver": False, "logging_level": "ERROR"}
@@ -50,7 +58,19 @@ def connect(plan: Plan) -> None:
     else:
         ray.init(address="local", num_cpus=cluster.local_cpus, include_dashboard=True, **quiet)
     ray.data.DataContext.get_current().enable_progress_bars = False
-    logging.getLogger("ray.data").setLevel(logging.WARNING)
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+
+
+def run_stages(plan: Plan, run: Store, *stages: str) -> None:
+    """Run the named methods of `Pipeline` in turn; only a report alone needs no Ray."""
+    console = Console()
+    if stages != ("report",):
+        connect(plan)
+    pipeline = Pipeline(plan, run, console)
+    if "sweep" in stages:
+        pipeline.start_ahead()
+    for stage in stages:
+        getattr(pipeline, stage)()
 
 
 class Pipeline:
@@ -65,60 +85,113 @@ class Pipeline:
         self.name = f"lpc-{plan.config.name}-{plan.fingerprint[:8]}"
         self.model = resolve_model(self.recipe.model.id)
         self.verifier = evidence.verifier(plan, run)
-        self.cache = model_cache().parent / "prefixes"
+        self.cache = prefix_cache()
+        self._untrained: dict[tuple[InitializerName, int], ray.ObjectRef] = {}
         run.check_writable()
         self.tracker = Tracker(plan.config, plan.fingerprint, run)
+
+    def start_ahead(self) -> None:
+        """Where arms are open, begin to load what they need while other stages work: start-up is mostly imports."""
+        if self._open_arms():
+            _ = self._starting_pool, self._training_group
+            for initializer, size in evidence.untrained(self.plan):
+                self._publish_untrained(initializer, size)
 
     @cached_property
     def pool(self) -> EnginePool:
         """The engine pool, started on first use and waited for."""
-        self.say("engine", f"starting {self.cluster.engine.replicas} vLLM engine(s) with {self.recipe.model.id}")
-        started = time.monotonic()
-        pool, self._engines, ready = start_engine_pool(self.name, self.recipe.model, self.cluster.engine)
+        pool, _, ready = self._starting_pool
         ray.get(ready)
-        self.say("engine", f"ready after {clock(time.monotonic() - started)}")
+        self.say("engine", "ready")
         return pool
 
-    def induce(self) -> None:
-        """Make the missing traces of every trace set. Raises: VerificationError when they could not be verified later."""
-        self.plan.benchmark.check_runnable()
-        for arm in self.plan.trace_sets():
-            units = self.plan.units(arm.induction, arm.induction_seed)
-            family = self.plan.families[arm.induction]
-            task = InductionTask(
-                family=arm.induction,
-                settings=self.recipe.induction.families[arm.induction],
-                seed=arm.induction_seed,
-                model=self.recipe.model.id,
-                revision=self.recipe.model.revision,
-                system=self.recipe.prompt.system,
-                max_trace_tokens=self.cluster.engine.max_model_len,
-                pool=None,
-                store=self.run / f"traces/{arm.traces}",
-            )
-            self._induce(arm, task, units, needs_teacher=family.needs_teacher())
+    @cached_property
+    def _starting_pool(self) -> tuple[EnginePool, list, list]:
+        self.say("engine", f"starting {self.cluster.engine.replicas} vLLM engine(s) with {self.recipe.model.id}")
+        return start_engine_pool(self.name, self.recipe.model, self.cluster.engine)
 
-    def _induce(self, arm: Arm, task: InductionTask, units: list, needs_teacher: bool) -> None:
-        missing = len({unit.id for unit in units} - TraceStore(task.store).units())
-        if missing:
-            pool = self.pool if needs_teacher else None
-            started, done = time.monotonic(), 0
-            self.say("induce", f"{arm.induction}: {missing} of {len(units)} units to do")
-            for counts in induce(replace(task, pool=pool), units, self.cluster.induction):
-                done += counts["units"]
-                left = (time.monotonic() - started) / max(done, 1) * (missing - done)
-                self.say("induce", f"{arm.induction}: {done}/{missing} units, ~{clock(left)} left in this stage")
-            evidence.add_induction_seconds(self.run, arm, time.monotonic() - started)
-        told = evidence.trace_set(self.run, arm)
-        dropped = ", ".join(f"{count} {reason}" for reason, count in told["dropped"].items())
-        self.say("induce", f"{arm.induction}: {told['rows']} traces" + (f", dropped: {dropped}" if dropped else ""))
+    @cached_property
+    def _training_group(self) -> tuple[Any, Any]:
+        workers, stage = self.cluster.training.workers, self.cluster.training.zero_stage
+        self.say("train", f"starting {workers} training worker(s), DeepSpeed ZeRO-{stage}")
+        return start_training_group(self._group_setup(), self.name)
+
+    def _open_arms(self) -> list[Arm]:
+        return [arm for arm in self.plan.arms if ArmStore(self.run, arm.id).end(self.plan.protocol) is None]
+
+    def induce(self) -> None:
+        """Make the missing traces of every trace set; those that need no teacher come first, while it starts.
+
+        Raises: DataError for a teacher's trace set that costs fewer tokens than training is to have, VerificationError when
+        this machine could not verify what comes of them.
+        """
+        self.plan.benchmark.check_runnable()
+        families = self.plan.families
+        sets = sorted(self.plan.trace_sets(), key=lambda one: families[one.family].needs_teacher())
+        work = [(one, units) for one in sets if (units := self._missing_units(one))]
+        for one, units in work:
+            self.say("induce", f"{one.family}: {len(units)} units to do")
+        if work:
+            self._induce(work)
+        for one in sets:
+            evidence.judge_induction(self.plan, self.run, one)
+            told = TraceStore(self.run / f"traces/{one.id}").summary()
+            dropped = ", ".join(f"{count} {reason}" for reason, count in told["dropped"].items())
+            self.say("induce", f"{one.family}: {told['rows']} traces" + (f", dropped: {dropped}" if dropped else ""))
+            self.plan.check_teacher_tokens(one, told["teacher_tokens"])
+
+    def _induce(self, work: list[tuple[TraceSet, list[Unit]]]) -> None:
+        taught = any(self.plan.families[one.family].needs_teacher() for one, _ in work)
+        pool = self._starting_pool[0] if taught else None
+        named = {one.id: one for one, _ in work}
+        left = {one.id: len(units) for one, units in work}
+        started, said, busy_until = time.monotonic(), 0.0, dict.fromkeys(named, 0.0)
+        total = sum(left.values())
+        tasks = [
+            TraceWork(one.id, self.plan.induction_task(one), self.run / f"traces/{one.id}", units)
+            for one, units in work
+        ]
+        for batch in self._or_engine_failure(induce(tasks, pool, self.cluster.induction), taught):
+            left[batch.traces] -= batch.units
+            # Batches overlap in time; a trace set's cost is the time in which at least one of its batches was worked on.
+            seconds = max(0.0, batch.ended - max(batch.started, busy_until[batch.traces]))
+            busy_until[batch.traces] = max(busy_until[batch.traces], batch.ended)
+            evidence.add_induction_seconds(self.run, named[batch.traces], seconds)
+            spent, todo = time.monotonic() - started, sum(left.values())
+            if todo and spent - said >= SECONDS_BETWEEN_LINES:
+                said = spent
+                now = ", ".join(f"{named[key].family} {count}" for key, count in left.items() if count)
+                rest = clock(spent / max(total - todo, 1) * todo)
+                self.say("induce", f"{total - todo}/{total} units, ~{rest} left in this stage (to do: {now})")
+
+    def _or_engine_failure(self, batches: Iterator[BatchDone], taught: bool) -> Iterator[BatchDone]:
+        """The batches; when they fail because no engine could start, its own error is the one to raise."""
+        try:
+            yield from batches
+        except ray.exceptions.RayError:
+            if taught:
+                ray.get(self._starting_pool[2])
+            raise
+
+    def _missing_units(self, one: TraceSet) -> list[Unit]:
+        done = TraceStore(self.run / f"traces/{one.id}").units()
+        return [unit for unit in self.plan.units(one.family, one.induction_seed) if unit.id not in done]
+
+    def show_induction(self) -> None:
+        """Print the quality of every trace set."""
+        for record in evidence.induction_reports(self.plan, self.run):
+            print(printed_quality(record["family"], record["quality"]), flush=True)
 
     def baselines(self, splits: tuple[str, ...] = ("tune", "held_out")) -> None:
-        """Verify the bare model, the document in the prompt, whole and cut, and the untrained prefix."""
+        """Verify the bare model, the document in the prompt, untrained prefixes, and the LPCs the recipe names."""
         for line in self.plan.benchmark.readiness():
             self.say("verify", line)
         subjects = [(name, size, subject) for name, size, subject in evidence.prompt_baselines(self.plan)]
-        subjects += [("text_prefill", size, self._prefill(size)) for size in evidence.sizes(self.plan)]
+        subjects += [
+            (evidence.untrained_name(initializer), size, self._untrained_prefix(initializer, size))
+            for initializer, size in evidence.untrained(self.plan)
+        ]
+        subjects += [(handle, 0, self._adopted(handle)) for handle in evidence.library_handles(self.plan)]
         for name, size, subject in subjects:
             for split in splits:
                 self._verify(f"{name} {size or ''}".strip(), subject, split)
@@ -129,31 +202,45 @@ class Pipeline:
             score = score_of(self.verifier.verify(subject, split, self.pool.generate))
             self.say("verify", f"{label}, {split}: {score['passed']}/{score['total']} ({score['score']:.0%})")
 
-    def _prefill(self, num_tokens: int) -> Subject:
-        digest = evidence.prefill_digest(self.plan, self.run, num_tokens)
+    def _untrained_prefix(self, initializer: InitializerName, num_tokens: int) -> Subject:
+        key = evidence.untrained_key(self.plan, initializer, num_tokens)
+        digest = evidence.baseline_digest(self.run, key)
         if digest is None:
-            setup = self._group_setup()
-            digest = ray.get(
-                ray.remote(publish_prefill)
-                .options(num_cpus=self.cluster.training.cpus, num_gpus=self.cluster.training.gpus)
-                .remote(setup, num_tokens)
-            )
-            evidence.set_prefill_digest(self.plan, self.run, num_tokens, digest)
+            digest = ray.get(self._publish_untrained(initializer, num_tokens))
+            evidence.set_baseline_digest(self.run, key, digest)
         return prefix_subject(self.run, digest, num_tokens, self.cache)
+
+    def _publish_untrained(self, initializer: InitializerName, num_tokens: int) -> ray.ObjectRef:
+        """The digest of an untrained prefix, when it is there; asked for once."""
+        key = (initializer, num_tokens)
+        if key not in self._untrained:
+            task = ray.remote(publish_untrained).options(
+                num_cpus=self.cluster.training.cpus, num_gpus=self.cluster.training.gpus
+            )
+            self._untrained[key] = task.remote(self._group_setup(), initializer, num_tokens)
+        return self._untrained[key]
+
+    def _adopted(self, handle: str) -> Subject:
+        """An LPC of the library that the recipe names, copied into the run."""
+        prefixes = self.recipe.prefixes
+        assert prefixes is not None
+        identity = model_identity(self.model, self.recipe.model.revision)
+        manifest = adopt(open_store(prefixes.store), handle, self.run, identity, self.cache)
+        evidence.set_baseline_digest(self.run, evidence.library_key(self.plan, handle), manifest.digest)
+        return prefix_subject(self.run, manifest.digest, manifest.num_tokens, self.cache)
 
     def sweep(self) -> None:
         """Train and verify every arm that has not ended, under ASHA. Raises: LPCError when an arm failed."""
-        arms, protocol = self.plan.arms, self.plan.protocol
-        open_arms = [arm for arm in arms if ArmStore(self.run, arm.id).end(protocol) is None]
+        arms, open_arms = self.plan.arms, self._open_arms()
         if not open_arms:
             self.say("sweep", f"all {len(arms)} arms have ended")
             return
         pool = self.pool
-        desk, group = start_training_group(self._group_setup(), self.name)
+        desk, group = self._training_group
         last_step = self.recipe.training.steps
         setup = TrialSetup(self.run, self.verifier, pool, desk, last_step, self.cache)
         watcher = SweepWatcher(setup, self._show_result, self._show_end)
-        self._pace = Pace(open_arms, last_step)
+        self._pace = Pace([arm.id for arm in open_arms], self.recipe.training.checkpoints())
         cases = sum(case.split == "tune" for case in self.plan.cases)
         errors = sweep(arms, setup, self.recipe.stopping, cases, watcher, self.name)
         ray.get(desk.close.remote())
@@ -166,7 +253,7 @@ class Pipeline:
         self.tracker.log_step(arm, result)
         number = [known.id for known in self.plan.arms].index(arm.id) + 1
         loss = "" if result["loss"] is None else f"loss {result['loss']:.3f}, "
-        left = self._pace.left(arm, result["step"])
+        left = self._pace.left(arm.id, result["step"], result["training_seconds"], time.monotonic())
         self.say(
             "sweep",
             f"arm {number}/{len(self.plan.arms)} {arm.name} step {result['step']}/{self.recipe.training.steps}: {loss}"
@@ -174,17 +261,18 @@ class Pipeline:
         )
 
     def _show_end(self, arm: Arm, end: dict) -> None:
-        self._pace.ended(arm)
+        self._pace.ended(arm.id)
         best = best_step(evidence.arm_record(self.plan, self.run, arm).steps)
         folder = str(fetch(self.run / "artifacts", best.digest, self.cache)) if best else None
         self.tracker.end_arm(arm, end["status"], folder)
         self.say("sweep", f"{arm.name} {end['status']} at step {end['step']}")
 
     def held_out(self) -> None:
-        """Verify each arm's best step on the held-out cases, which nothing before this reads."""
+        """Name each arm's best step by a handle, and verify it on the held-out cases, which nothing before this reads."""
         for arm in self.plan.arms:
             best = best_step(evidence.arm_record(self.plan, self.run, arm).steps)
             if best is not None:
+                set_handle(self.run, arm.name, best.digest)
                 subject = prefix_subject(self.run, best.digest, arm.num_tokens, self.cache)
                 self._verify(f"{arm.name} step {best.step}", subject, "held_out")
 
@@ -225,7 +313,8 @@ class Pipeline:
         title = f"lpc_ray: {self.plan.config.name}"
         held_out = [case for case in self.plan.cases if case.split == "held_out"]
         facts = evidence.facts(self.plan, lambda: datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"))
-        rows = write_report(self.run, title, facts, arms, baselines, held_out)
+        induction = evidence.induction_reports(self.plan, self.run)
+        rows = write_report(self.run, title, facts, arms, baselines, held_out, induction)
         figures = {f"held_out.{row.name}": row.score for row in rows if row.score is not None}
         self.tracker.end({name: self.run.read_bytes(name) for name in REPORT_FILES}, figures)
         print(f"\n{printed_table(rows)}\n", flush=True)
@@ -235,30 +324,30 @@ class Pipeline:
         return GroupSetup(
             recipe=self.recipe,
             run=self.run,
-            material=self.plan.material,
+            starts=self.plan.starts,
             resources=self.cluster.training,
             model=self.model,
         )
 
 
-def publish_prefill(setup: GroupSetup, num_tokens: int) -> str:
-    """The text prefill control: an untrained prefix of the document's first tokens. Returns its digest."""
+def publish_untrained(setup: GroupSetup, initializer: InitializerName, num_tokens: int) -> str:
+    """A training-free prefix: what `initializer` gives with seed 0, published as it is. Returns its digest."""
     import torch
 
-    from lpc_ray.identity import model_identity
-    from lpc_ray.initializers import first_k
+    from lpc_ray.initializers import initialize
 
     torch.set_num_threads(setup.resources.threads)
-    revision = setup.recipe.model.revision
-    start = first_k(load_backbone(setup.model, revision, setup.recipe.model.dtype), setup.material, num_tokens)
-    provenance = {**start.record, "optimizer_steps": 0}
+    recipe = setup.recipe
+    identity = model_identity(setup.model, recipe.model.revision)
+    backbone = load_backbone(setup.model, recipe.model.revision, recipe.model.dtype)
+    start = initialize(initializer, backbone, identity, setup.starts, num_tokens, 0, recipe, prefix_cache())
     manifest = publish(
         setup.run / "artifacts",
         start.keys,
         start.values,
-        model_identity(setup.model, revision),
-        setup.recipe.prefix.frozen_tokens,
-        provenance=provenance,
+        identity,
+        recipe.prefix.frozen_tokens,
+        provenance={**start.record, "optimizer_steps": 0},
     )
     return manifest.digest
 
@@ -281,25 +370,3 @@ def measure_drift(setup: GroupSetup, folder: str, texts: list[tuple[list[Message
         ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False)
         rows.append(text_row(ids, tokenizer.encode(reply, add_special_tokens=False)))
     return kl_drift(load_backbone(setup.model, model.revision, model.dtype), keys, values, rows)
-
-
-class Pace:
-    """How long the sweep has yet to run, from the steps it has taken so far."""
-
-    def __init__(self, arms: list[Arm], last_step: int):
-        self._last_step = last_step
-        self._left = {arm.id: last_step for arm in arms}
-        self._total = last_step * len(arms)
-        self._skipped = 0
-        self._started = time.monotonic()
-
-    def left(self, arm: Arm, step: int) -> float | None:
-        """Seconds, if every open arm runs to its last step; None before there is anything to go by."""
-        if arm.id in self._left:
-            self._left[arm.id] = self._last_step - step
-        remaining = sum(self._left.values())
-        taken = self._total - remaining - self._skipped
-        return (time.monotonic() - self._started) / taken * remaining if taken > 0 else None
-
-    def ended(self, arm: Arm) -> None:
-        self._skipped += self._left.pop(arm.id, 0)

@@ -37,6 +37,7 @@ def html_page(
     cases: Sequence[Case],
     table: Sequence[tuple[Row, ParetoRow]],
     words: Sequence[Finding],
+    induction: Sequence[Mapping[str, Any]] = (),
 ) -> bytes:
     """UTF-8. Every value is escaped; only the plots are markup already. A lone surrogate is shown as its escape."""
     environment = Environment(
@@ -50,6 +51,7 @@ def html_page(
     html = environment.get_template("report.html.j2").render(
         title=title,
         facts=facts,
+        induction=induction,
         table=table,
         findings=_by_topic(words),
         convergence_svg=Markup(convergence_plot(convergence(arms), rows)),

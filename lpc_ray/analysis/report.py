@@ -38,11 +38,13 @@ def write_report(
     arms: Sequence[ArmRecord],
     baselines: Sequence[BaselineRecord],
     cases: Sequence[Case] = (),
+    induction: Sequence[Mapping[str, Any]] = (),
 ) -> list[Row]:
     """Write pareto.csv, convergence.csv, report.json and, last, report.html; return the rows they show.
 
     facts: what was run, as plain values, lists and nested mappings, shown in the order given.
     cases: adds questions and accepted answers to the appendix.
+    induction: per trace set its family, induction_seed, seconds and quality (`induction_quality.InductionQuality`).
     Raises: DataError when two rows would have one name.
     """
     table = rows(arms, baselines)
@@ -50,8 +52,8 @@ def write_report(
     words = findings(arms, baselines)
     folder.write_bytes("pareto.csv", _csv(ParetoRow, [place for _, place in places]))
     folder.write_bytes("convergence.csv", _csv(ConvergenceRow, convergence(arms)))
-    folder.write_bytes("report.json", _json(title, facts, places, words))
-    folder.write_bytes("report.html", html_page(title, facts, arms, baselines, cases, places, words))
+    folder.write_bytes("report.json", _json(title, facts, places, words, induction))
+    folder.write_bytes("report.html", html_page(title, facts, arms, baselines, cases, places, words, induction))
     return table
 
 
@@ -90,7 +92,11 @@ def _part(passed: int | None, total: int | None) -> str:
 
 
 def _json(
-    title: str, facts: Mapping[str, Any], table: Sequence[tuple[Row, ParetoRow]], words: Sequence[Finding]
+    title: str,
+    facts: Mapping[str, Any],
+    table: Sequence[tuple[Row, ParetoRow]],
+    words: Sequence[Finding],
+    induction: Sequence[Mapping[str, Any]],
 ) -> bytes:
     entries = [asdict(row) | {"dominated_by": place.dominated_by} for row, place in table]
     report = {
@@ -99,6 +105,7 @@ def _json(
         "arms": [entry for entry in entries if entry["kind"] == "arm"],
         "baselines": [entry for entry in entries if entry["kind"] == "baseline"],
         "findings": [finding.text for finding in words],
+        "induction": induction,
     }
     return json.dumps(_strict(report), indent=1, allow_nan=False).encode()
 

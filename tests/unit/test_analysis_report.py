@@ -118,7 +118,7 @@ def test_the_files_land_in_a_store(tmp_path):
 
 def test_the_json_holds_every_field_of_every_row():
     report, _ = write([arm()])
-    assert list(report) == ["title", "facts", "arms", "baselines", "findings"]
+    assert list(report) == ["title", "facts", "arms", "baselines", "findings", "induction"]
     for entry in (*report["arms"], *report["baselines"]):
         assert set(entry) == {field.name for field in fields(Row)} | {"dominated_by"}
     entry = report["arms"][0]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from lpc_ray.conversations import read_conversations
 from lpc_ray.datasets import gsm8k, longhealth, skillsbench
 from lpc_ray.errors import DataError
-from lpc_ray.induction.curated import read_messages
 from lpc_ray.sources import read_documents
 from tests.shared_data import SHARED, needs_shared_data
 
@@ -29,9 +29,7 @@ def test_every_gsm8k_problem_is_read_with_the_number_after_its_marker(name, coun
 @needs_shared_data
 def test_a_gsm8k_trace_asks_with_the_verifiers_prompt():
     path = SHARED / "gsm8k" / "train.jsonl"
-    conversations = read_messages(Path(f"{path}#3"))
-    assert len(conversations) == 3
-    user, assistant = conversations[0]
+    user, assistant = read_conversations(path)[0]
     assert user["content"] == gsm8k.prompt(gsm8k.read_problems(path)[0].question)
     assert assistant["content"].endswith("#### 72")
     assert read_documents([f"{path}#3"])[0].text.count("Question: ") == 3
