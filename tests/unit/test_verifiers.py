@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lpc_ray.analysis.row import held_out_fields
 from lpc_ray.config import VerificationRecipe
 from lpc_ray.datasets.gsm8k import marked_number
 from lpc_ray.errors import ConfigError, DataError
@@ -125,7 +126,7 @@ def test_longhealth_reports_strict_lenient_tags_and_cap_hits(tmp_path):
     assert [outcome.passed for outcome in outcomes] == [1, 0, 0, 0] and sum(outcome.total for outcome in outcomes) == 4
     assert [outcome.figures["lenient"] for outcome in outcomes] == [1, 1, 0, 0]
     assert [outcome.figures["tagged"] for outcome in outcomes] == [1, 0, 1, 0]
-    assert all(outcome.figures["cap_hit"] for outcome in outcomes)
+    assert held_out_fields(outcomes)["figures"] == {"lenient": 0.5, "tagged": 0.5, "cap_hit": 1.0}
     with pytest.raises(DataError, match="got patient 'patient_09'"):
         build_benchmark(VerificationRecipe(kind="longhealth", cases=str(path), settings={"patients": ["patient_09"]}))
     with pytest.raises(DataError, match="wanted more than num_tune = 6"):
