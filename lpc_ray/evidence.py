@@ -82,8 +82,9 @@ def prompt_baselines(plan: Plan) -> list[tuple[str, int, Subject]]:
     """
     found = [("no_context", 0, Subject("no_context"))]
     longest = max(len(plan.tokenizer.encode(case.question)) for case in plan.cases)
-    room = plan.config.cluster.engine.max_model_len - longest - plan.config.recipe.verification.max_tokens
-    if len(plan.material) + TEMPLATE_TOKENS <= room:
+    max_tokens = plan.config.recipe.verification.max_tokens
+    taken = longest + max_tokens + plan.benchmark.added_tokens(max_tokens) + TEMPLATE_TOKENS
+    if len(plan.material) + taken <= plan.config.cluster.engine.max_model_len:
         found.append(("full_document", 0, _told(plan, "full_document", None)))
     for size in sizes(plan):
         found.append(("truncated", size, _told(plan, f"truncated-{size}", size)))
