@@ -94,7 +94,7 @@ def arm_record(plan: Plan, run: Store, arm: Arm) -> ArmRecord:
         steps=scores,
         held_out=(outcomes.get(best.digest, "held_out") or ()) if best else (),
         prefix_bytes=_prefix_bytes(run, best.digest) if best else 0,
-        induction_seconds=told["seconds"],
+        trace_generation_seconds=told["seconds"],
         teacher_tokens=told["teacher_tokens"],
         trace_rows=told["rows"],
         dropped_rows=told["dropped"],

@@ -1,0 +1,200 @@
+"""Result files of earlier or foreign runs, read and merged by run, without running anything again.
+
+A file is JSON: lpc_ray's own report.json; tables keyed by run (`data/published/`); or a list of results, bare or under
+`results` or `rows`. Files that name one run are merged and must agree; runs are never pooled.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from lpc_ray.analysis.convergence import MeasuredCurve, ToldCurve
+from lpc_ray.analysis.normalise import CELL, row_of
+from lpc_ray.analysis.row import Row
+from lpc_ray.errors import DataError
+
+OWN_REPORT = "report.json"
+SHARED = ("title", "facts", "denominators", "placeholders_counted", "run", "task", "findings")
+LISTS = ("tables", "curves", "convergence", "arms", "baselines", "results", "rows")
+LABELS = ("name", "note")
+
+
+@dataclass(frozen=True, slots=True)
+class RunResults:
+    """One run. `curves`: of its arms, measured or told. `ignored`: keys of its files that no field takes."""
+
+    run: str
+    title: str
+    facts: dict[str, Any]
+    rows: tuple[Row, ...]
+    curves: tuple[MeasuredCurve | ToldCurve, ...]
+    ignored: tuple[str, ...]
+
+    @property
+    def tasks(self) -> list[str | None]:
+        return list(dict.fromkeys(row.task for row in self.rows))
+
+
+def read_results(paths: Iterable[str | Path]) -> list[RunResults]:
+    """Every run in the files, in the order met. Raises: DataError for a file that is missing, malformed or at odds."""
+    parts: dict[str, list[RunResults]] = {}
+    for path in paths:
+        for part in parse_results(_load(Path(path)), str(path)):
+            parts.setdefault(part.run, []).append(part)
+    return [_joined(run, found) for run, found in parts.items()]
+
+
+def parse_results(content: Any, where: str) -> list[RunResults]:
+    """The runs in one parsed file: an entry may name its own."""
+    top = {"results": content} if isinstance(content, list) else content
+    if not isinstance(top, dict) or not any(name in top for name in LISTS):
+        raise DataError(f"{where}: got no results, wanted a list of them, or one of {', '.join(LISTS)}")
+    whole = top.get("run") or _name(Path(where))
+    defaults = {name: top[name] for name in ("task", "placeholders_counted") if top.get(name) is not None}
+    found: dict[str, list[Row]] = {whole: []} if "curves" in top or "convergence" in top else {}
+    ignored = set(top) - {*SHARED, *LISTS}
+    for number, entry in enumerate(_entries(top, where), start=1):
+        run = entry.get("run") or whole
+        row, unread = row_of(entry, f"{where}, result {number}", top.get("denominators", {}), run=run, **defaults)
+        found.setdefault(run, []).append(row)
+        ignored |= unread
+    lines = (*_told(top.get("curves", []), where), *_measured(top.get("convergence", []), top))
+    return [
+        RunResults(
+            run=run,
+            title=(top.get("title") or run) if run == whole else run,
+            facts=top.get("facts") or {},
+            rows=tuple(_named(_merged(rows, where), where)),
+            curves=lines if run == whole else (),
+            ignored=tuple(sorted(ignored)),
+        )
+        for run, rows in found.items()
+    ]
+
+
+def _load(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise DataError(f"results {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise DataError(f"results {path}: got no JSON ({error})") from error
+
+
+def _name(path: Path) -> str:
+    """A run that does not say its name goes by its file, or by its folder where the file is a report."""
+    return path.resolve().parent.name if path.name == OWN_REPORT else path.stem
+
+
+def _entries(top: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
+    found = [
+        *(dict(entry, kind="baseline") if isinstance(entry, dict) else entry for entry in top.get("baselines", [])),
+        *(entry for name in ("arms", "results", "rows") for entry in top.get(name, [])),
+        *(entry for table in top.get("tables", []) for entry in table.get("rows", [])),
+    ]
+    for entry in found:
+        if not isinstance(entry, dict):
+            raise DataError(f"{where}: got {entry!r} as a result, wanted a mapping of fields")
+    return found
+
+
+def arm_key(row: Row) -> tuple:
+    """What makes two rows of a run and task one arm, whatever they are called: the recipe, else the name."""
+    recipe = (row.induction, row.objective, row.initializer)
+    seeds = (row.seed, row.initializer_seed, row.induction_seed)
+    return (row.kind, *(recipe if any(recipe) else (row.name,)), *seeds)
+
+
+def _merged(rows: Sequence[Row], where: str) -> list[Row]:
+    found: dict[tuple, Row] = {}
+    for row in rows:
+        key = (row.task, *arm_key(row), row.num_tokens, row.best_step)
+        found[key] = _agreed(found[key], row, where) if key in found else row
+    return list(found.values())
+
+
+def _agreed(first: Row, second: Row, where: str) -> Row:
+    """One row that knows what either knows."""
+    filled = {}
+    for field in fields(Row):
+        one, other = getattr(first, field.name), getattr(second, field.name)
+        if field.name not in LABELS and one is not None and other is not None and one != other:
+            raise DataError(
+                f"{where}: got {field.name} {one!r} and {other!r} for {first.name} on {first.task}, wanted one"
+            )
+        filled[field.name] = other if one is None else one
+    return replace(first, **filled)
+
+
+def _named(rows: Sequence[Row], where: str) -> list[Row]:
+    """Rows of one task and one name are told apart by prefix size, as the ledger does."""
+    names = [(row.task, row.name) for row in rows]
+    sized = [
+        replace(row, name=f"{row.name}-p{row.num_tokens}") if names.count(name) > 1 else row
+        for row, name in zip(rows, names, strict=True)
+    ]
+    once = [(row.task, row.name) for row in sized]
+    twice = sorted({name for task, name in once if once.count((task, name)) > 1})
+    if twice:
+        raise DataError(f"{where}: got more than one result named {', '.join(twice)} for one task, wanted each once")
+    return sized
+
+
+def _told(tables: Sequence[Mapping[str, Any]], where: str) -> list[ToldCurve]:
+    """Curves of which a table tells the first steps; tables on one arm are merged."""
+    merged: dict[str, dict[str, Any]] = {}
+    for entry in (entry for table in tables for entry in table.get("rows", [])):
+        lacking = [name for name in ("arm", "reached", "best") if name not in entry]
+        if lacking:
+            raise DataError(f"{where}: got a curve without {', '.join(lacking)}: {entry!r}")
+        known = merged.setdefault(entry["arm"], {**entry, "reached": {}})
+        for cell, step in entry["reached"].items():
+            if known["reached"].setdefault(cell, step) != step:
+                raise DataError(f"{where}: got two steps to {cell} for {entry['arm']}, wanted one")
+        if entry["best"] != known["best"]:
+            raise DataError(f"{where}: got two best scores for {entry['arm']}, wanted one")
+    return [
+        ToldCurve(
+            name=arm,
+            best=_share(entry["best"], where),
+            reached={_share(cell, where): step for cell, step in entry["reached"].items()},
+            induction=entry.get("induction"),
+            initializer=entry.get("initializer"),
+            initializer_seed=entry.get("initializer_seed"),
+        )
+        for arm, entry in merged.items()
+    ]
+
+
+def _measured(points: Sequence[Mapping[str, Any]], top: Mapping[str, Any]) -> list[MeasuredCurve]:
+    """The curves of an own report, which its `convergence` holds point by point."""
+    status = {arm["name"]: arm["status"] for arm in top.get("arms", [])}
+    found: dict[str, list[tuple[int, int, int]]] = {}
+    for point in points:
+        found.setdefault(point["arm"], []).append((point["step"], point["passed"], point["total"]))
+    return [MeasuredCurve(arm, status.get(arm, "unknown"), tuple(sorted(at))) for arm, at in found.items()]
+
+
+def _share(cell: str, where: str) -> Fraction:
+    matched = CELL.fullmatch(cell.strip())
+    if matched is None or not int(matched.group(2)):
+        raise DataError(f"{where}: got {cell!r}, wanted `passed / total`")
+    return Fraction(int(matched.group(1)), int(matched.group(2)))
+
+
+def _joined(run: str, parts: Sequence[RunResults]) -> RunResults:
+    """Several files of one run as one."""
+    if len(parts) == 1:
+        return parts[0]
+    where = f"run {run}"
+    return RunResults(
+        run=run,
+        title=parts[0].title,
+        facts={key: value for part in parts for key, value in part.facts.items()},
+        rows=tuple(_named(_merged([row for part in parts for row in part.rows], where), where)),
+        curves=tuple(curve for part in parts for curve in part.curves),
+        ignored=tuple(sorted({key for part in parts for key in part.ignored})),
+    )
