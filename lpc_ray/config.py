@@ -1,8 +1,8 @@
 """Recipes and job configs: what is made, and where.
 
-`recipe` decides what comes out and is hashed by `fingerprint()`. `cluster`, `store` and `tracking` say where it runs and
-are never hashed: the same recipe on any cluster yields the same ids. This module imports nothing heavy, so that a job
-can refuse a bad config at once.
+`recipe` decides what comes out and is hashed by `fingerprint()`. `cluster`, `store`, `tracking` and `report` say where it
+runs and what is told of it, and are never hashed: the same recipe on any cluster yields the same ids. This module imports
+nothing heavy, so that a job can refuse a bad config at once.
 """
 
 import difflib
@@ -187,12 +187,22 @@ class TrackingConfig(Strict):
     experiment: str = "lpc_ray"
 
 
+class ReportConfig(Strict):
+    """`thresholds`: of the steps-to-quality table, as shares such as 0.5 or `12/19`. `expected_requests`: how often each
+    prefix is expected to be used, for break-even; null is unknown.
+    """
+
+    thresholds: tuple[float | str, ...] = (0.25, 0.50, 0.60)
+    expected_requests: Annotated[int, Field(ge=1)] | None = None
+
+
 class JobConfig(Strict):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
     recipe: Recipe
     cluster: ClusterConfig = ClusterConfig()
     store: StoreConfig = StoreConfig()
     tracking: TrackingConfig = TrackingConfig()
+    report: ReportConfig = ReportConfig()
 
     @model_validator(mode="after")
     def _families_exist(self) -> "JobConfig":

@@ -99,6 +99,7 @@ def arm_record(plan: Plan, run: Store, arm: Arm) -> ArmRecord:
         trace_rows=told["rows"],
         dropped_rows=told["dropped"],
         target_tokens_seen=checkpoints[scores[-1].step].targets_seen if scores else 0,
+        expected_requests=plan.config.report.expected_requests,
     )
 
 

@@ -19,7 +19,7 @@ from lpc_ray.adapters.ray_train import GroupSetup, load_backbone, start_training
 from lpc_ray.adapters.ray_tune import SweepWatcher, TrialSetup, prefix_subject, score_of, sweep
 from lpc_ray.adapters.tracking import Tracker
 from lpc_ray.analysis.ledger import best_step
-from lpc_ray.analysis.report import printed_table, write_report
+from lpc_ray.analysis.report import REPORT_FILES, ReportSubject, printed_table, write_report
 from lpc_ray.arm_store import ArmStore
 from lpc_ray.artifact import fetch, publish
 from lpc_ray.console import Console, clock
@@ -30,8 +30,6 @@ from lpc_ray.plan import Plan
 from lpc_ray.storage import Store
 from lpc_ray.traces import TraceStore
 from lpc_ray.verification.outcomes import Subject
-
-REPORT_FILES = ("report.html", "report.json", "pareto.csv", "convergence.csv")
 
 
 def connect(plan: Plan) -> None:
@@ -188,7 +186,9 @@ class Pipeline:
         title = f"lpc_ray: {self.plan.config.name}"
         held_out = [case for case in self.plan.cases if case.split == "held_out"]
         facts = evidence.facts(self.plan, lambda: datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"))
-        rows = write_report(self.run, title, facts, arms, baselines, held_out)
+        subject = ReportSubject(self.plan.config.name, ", ".join(document.name for document in self.plan.documents))
+        thresholds = self.plan.config.report.thresholds
+        rows = write_report(self.run, title, facts, arms, baselines, held_out, subject, thresholds)
         figures = {f"held_out.{row.name}": row.score for row in rows if row.score is not None}
         self.tracker.end({name: self.run.read_bytes(name) for name in REPORT_FILES}, figures)
         print(f"\n{printed_table(rows)}\n", flush=True)

@@ -33,7 +33,8 @@ NAMES = {
     "score": ("score", "accuracy", "pass_rate"),
 }
 NOT_SCORED = {*get_args(Verdict)} - {"pass", "fail"}
-DERIVED = {"score_low", "score_high", "run", "dominated_by"}
+DERIVED = {"score_low", "score_high", "run", "missing", "is_on_frontier", "dominated_by"}
+UNKNOWN = "unknown"
 AGREEMENT = 5e-4
 KINDS = ("arm", "baseline")
 
@@ -84,13 +85,14 @@ def _score(cell: str | None, values: dict[str, Any], where: str, denominator: in
     share = values.pop("score", None)
     verdict = label if label else values["status"] if values["status"] in NOT_SCORED else None
     if verdict:
-        return {"passed": None, "total": None, "status": verdict, "uncounted_verdicts": {verdict: total or 1}}
+        uncounted = values.get("uncounted_verdicts") or {verdict: 1}
+        return {"passed": None, "total": None, "status": verdict, "uncounted_verdicts": uncounted}
     if passed is None or total is None:
         if share is not None and not 0 <= share <= 1:
             raise DataError(f"{where}: got a score of {share}, wanted a fraction of 1")
         return {"score": share, "passed": None, "total": None}
-    if denominator is not None and total != denominator:
-        return {"passed": passed, "total": total, "status": "unknown"}
+    if values["status"] == UNKNOWN or (denominator is not None and total != denominator):
+        return {"passed": passed, "total": total, "status": UNKNOWN}
     if not 0 <= passed <= total or total == 0:
         raise DataError(f"{where}: got {passed} of {total}, wanted 0 <= passed <= total and total > 0")
     if share is not None and abs(share - passed / total) > AGREEMENT:

@@ -1,4 +1,4 @@
-"""The report as one HTML page: styles, plots and replies inside it, nothing loaded from anywhere."""
+"""Reports as HTML pages: styles, plots and replies inside them, nothing loaded from anywhere."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,12 +7,12 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from lpc_ray.analysis.convergence import THRESHOLDS, convergence, steps_to_quality
+from lpc_ray.analysis.convergence import convergence
 from lpc_ray.analysis.findings import Finding
 from lpc_ray.analysis.ledger import ArmRecord, BaselineRecord
-from lpc_ray.analysis.pareto import ParetoRow
 from lpc_ray.analysis.plots import convergence_plot, pareto_plot
-from lpc_ray.analysis.row import Row
+from lpc_ray.analysis.seeds import seed_label
+from lpc_ray.analysis.tables import RunTables
 from lpc_ray.analysis.verdicts import verdict_grid
 from lpc_ray.records import Case
 
@@ -35,10 +35,25 @@ def html_page(
     arms: Sequence[ArmRecord],
     baselines: Sequence[BaselineRecord],
     cases: Sequence[Case],
-    table: Sequence[tuple[Row, ParetoRow]],
+    tables: RunTables,
     words: Sequence[Finding],
 ) -> bytes:
-    """UTF-8. Every value is escaped; only the plots are markup already. A lone surrogate is shown as its escape."""
+    """The page of one run, UTF-8."""
+    return rendered(
+        "report.html.j2",
+        title=title,
+        facts=facts,
+        tables=tables,
+        findings=_by_topic(words),
+        convergence_svg=Markup(convergence_plot(convergence(arms), tables.rows)),
+        pareto_svg=Markup(pareto_plot(tables.places, tables.rows)),
+        grid=verdict_grid(arms, baselines, cases),
+        limits=LIMITS,
+    )
+
+
+def rendered(template: str, **values: Any) -> bytes:
+    """Every value is escaped; only the plots are markup already. A lone surrogate is shown as its escape."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -46,19 +61,9 @@ def html_page(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    rows, places = [row for row, _ in table], [place for _, place in table]
-    html = environment.get_template("report.html.j2").render(
-        title=title,
-        facts=facts,
-        table=table,
-        findings=_by_topic(words),
-        convergence_svg=Markup(convergence_plot(convergence(arms), rows)),
-        pareto_svg=Markup(pareto_plot(places, rows)),
-        thresholds=THRESHOLDS,
-        steps=steps_to_quality(arms),
-        grid=verdict_grid(arms, baselines, cases),
-        limits=LIMITS,
-    )
+    environment.globals["seed_label"] = seed_label
+    environment.filters["zip"] = zip
+    html = environment.get_template(template).render(**values)
     return html.lstrip().encode("utf-8", "backslashreplace")
 
 

@@ -17,7 +17,8 @@ from lpc_ray.analysis.row import Row
 from lpc_ray.errors import DataError
 
 OWN_REPORT = "report.json"
-SHARED = ("title", "facts", "denominators", "placeholders_counted", "run", "task", "findings")
+SHARED = ("title", "facts", "denominators", "placeholders_counted", "run", "task")
+DERIVED = ("findings", "thresholds", "steps_to_quality", "break_even", "documents", "runs")
 LISTS = ("tables", "curves", "convergence", "arms", "baselines", "results", "rows")
 LABELS = ("name", "note")
 
@@ -55,7 +56,7 @@ def parse_results(content: Any, where: str) -> list[RunResults]:
     whole = top.get("run") or _name(Path(where))
     defaults = {name: top[name] for name in ("task", "placeholders_counted") if top.get(name) is not None}
     found: dict[str, list[Row]] = {whole: []} if "curves" in top or "convergence" in top else {}
-    ignored = set(top) - {*SHARED, *LISTS}
+    ignored = set(top) - {*SHARED, *DERIVED, *LISTS}
     for number, entry in enumerate(_entries(top, where), start=1):
         run = entry.get("run") or whole
         row, unread = row_of(entry, f"{where}, result {number}", top.get("denominators", {}), run=run, **defaults)

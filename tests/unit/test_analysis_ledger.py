@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import binomtest, bootstrap, fisher_exact
 
 from lpc_ray.analysis.comparisons import only_difference, recipe_choices
-from lpc_ray.analysis.convergence import convergence, curves, steps_to_quality
+from lpc_ray.analysis.convergence import convergence, curves, quality, steps_to_quality
 from lpc_ray.analysis.findings import findings
 from lpc_ray.analysis.ledger import ArmRecord, BaselineRecord, StepScore, best_step, rows
 from lpc_ray.analysis.seeds import spreads

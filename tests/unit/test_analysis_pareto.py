@@ -1,7 +1,7 @@
 """Dominance over score and four costs."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lpc_ray.analysis.pareto import AXES, ParetoRow, dominates, pareto, shared_axes
@@ -47,6 +47,7 @@ def axes_of(place: ParetoRow) -> tuple:
     return (None if score is None else -score, *costs)
 
 
+@settings(deadline=None)
 @given(tables())
 def test_no_frontier_member_is_dominated_and_every_dominated_row_names_a_dominator_on_the_frontier(table):
     places = pareto(table)
@@ -63,6 +64,7 @@ def test_no_frontier_member_is_dominated_and_every_dominated_row_names_a_dominat
     assert not comparable or any(place.is_on_frontier for place in comparable)
 
 
+@settings(deadline=None)
 @given(tables())
 def test_a_row_with_a_missing_axis_is_neither_dominated_nor_dominating_nor_on_the_frontier(table):
     places = pareto(table)

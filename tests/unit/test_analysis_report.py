@@ -118,7 +118,19 @@ def test_the_files_land_in_a_store(tmp_path):
 
 def test_the_json_holds_every_field_of_every_row():
     report, _ = write([arm()])
-    assert list(report) == ["title", "facts", "arms", "baselines", "findings"]
+    assert set(report) == {
+        "run",
+        "title",
+        "facts",
+        "arms",
+        "baselines",
+        "convergence",
+        "thresholds",
+        "steps_to_quality",
+        "break_even",
+        "documents",
+        "findings",
+    }
     for entry in (*report["arms"], *report["baselines"]):
         assert set(entry) == {field.name for field in fields(Row)} | {"dominated_by"}
     entry = report["arms"][0]
@@ -224,7 +236,7 @@ def test_a_stopped_arm_is_named_with_step_and_score_and_meets_no_later_threshold
     report, html = write([stopped])
     assert report["arms"][0]["status"] == "stopped at step 1 (verified 2/24)"
     words = " ".join(" ".join(Reader(html).words).split())
-    assert "raw not reached not reached not reached stopped at step 1" in words
+    assert "raw not reached not reached not reached 8.3 % stopped at step 1" in words
     assert "was stopped at step 1 of 48 with 2 of 24 tune cases right" in words
 
 
