@@ -12,11 +12,9 @@ from lpc_ray.errors import LPCError
 
 
 def work(plan, run):
-    from lpc_ray.adapters.pipeline import Pipeline
-    from lpc_ray.console import Console
+    from lpc_ray.adapters.pipeline import run_stages
 
-    pipeline = Pipeline(plan, run, Console())
-    pipeline.report()
+    run_stages(plan, run, "report")
 
 
 def compare(arguments: list[str]) -> None:

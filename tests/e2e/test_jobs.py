@@ -142,7 +142,7 @@ def test_killed_actor_worker_and_driver_lose_nothing_and_a_third_run_reuses_ever
 
 
 @pytest.mark.timeout(1800)
-def test_the_job_runs_on_a_cluster_of_two_cpus_by_submission(tmp_path, cases):
+def test_the_job_runs_on_a_cluster_of_two_cpus_by_submission_with_two_zero3_workers(tmp_path, cases):
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -156,6 +156,9 @@ def test_the_job_runs_on_a_cluster_of_two_cpus_by_submission(tmp_path, cases):
             "name=submitted",
             f"store.url={tmp_path}",
             f"recipe.verification.cases={cases}",
+            "cluster.training.workers=2",
+            "cluster.training.zero_stage=3",
+            "cluster.training.threads=1",
             *ARROW,
         ]
         submit = [*ray, "job", "submit", "--working-dir", ".", "--", *job]
