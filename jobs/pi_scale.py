@@ -7,7 +7,7 @@ from lpc_ray.cli import run_job
 def work(plan, run):
     from lpc_ray.adapters.pipeline import run_stages
 
-    run_stages(plan, run, "induce", "baselines", "sweep", "held_out", "report")
+    run_stages(plan, run, "induce", "baselines", "sweep", "held_out", "gate", "report")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Verification alone: the baselines, and the best step of every trained arm, on the held-out cases."""
+"""Verification alone: the baselines, and the best step of every trained arm, on the held-out cases and off its source."""
 
 from lpc_ray.cli import run_job
 
@@ -7,7 +7,7 @@ from lpc_ray.cli import run_job
 def work(plan, run):
     from lpc_ray.adapters.pipeline import run_stages
 
-    run_stages(plan, run, "baselines", "held_out")
+    run_stages(plan, run, "baselines", "held_out", "gate")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ without a manifest does not exist. Nothing is pickled.
 import os
 import shutil
 import uuid
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from json import JSONDecodeError, loads
 from pathlib import Path
@@ -112,6 +112,19 @@ def _rename_unless_present(staged: Path, target: Path) -> None:
     except OSError as error:
         if not (target / MANIFEST_FILE).exists():
             raise StorageError(f"cannot write {target}: {error.strerror}") from error
+
+
+def tell(store: Store, digest: str, verification: dict[str, Any]) -> Manifest:
+    """Set what the manifest of LPC `digest` tells of its verification; the digest does not cover that.
+
+    Raises: PrefixNotFoundError for a digest the store does not hold.
+    """
+    path = f"{digest}/{MANIFEST_FILE}"
+    if not store.exists(path):
+        raise PrefixNotFoundError(f"prefix {digest}: not in {store}")
+    manifest = replace(parse_manifest(store.read_bytes(path).decode(), store.path(path)), verification=verification)
+    store.write_json(path, asdict(manifest))
+    return manifest
 
 
 def read_manifest(folder: Path | str) -> Manifest:

@@ -25,7 +25,7 @@ def run_job(description: str | None, work: Callable[..., None], arguments: list[
     options = _options(description, arguments)
     try:
         config = load(options.config, options.override)
-        plan = make_plan(config)
+        plan = make_plan(config, options.unsandboxed)
         run = Store(store_url(config)) / config.name
         if options.dry_run:
             _show(plan, run)
@@ -52,6 +52,9 @@ def _options(description: str | None, arguments: list[str] | None) -> argparse.N
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--config", default=str(DEFAULT_CONFIG), help="job config (default: %(default)s)")
     parser.add_argument("--dry-run", action="store_true", help="print config, arms and what exists; do nothing")
+    parser.add_argument(
+        "--unsandboxed", action="store_true", help="run replies' code without isolation: it may do anything"
+    )
     parser.add_argument("override", nargs="*", help="any field, such as recipe.training.lr=0.02")
     return parser.parse_args(arguments)
 

@@ -7,7 +7,7 @@ nothing heavy, so that a job can refuse a bad config at once.
 
 import difflib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -16,6 +16,7 @@ from lpc_ray.errors import ConfigError
 
 Objective = Literal["ntp", "kl"]
 InitializerName = Literal["first_k", "sci", "strided_rope", "random_vectors"]
+VerifierKind = Literal["short_answer", "gsm8k", "longhealth", "skillsbench"]
 EARLY_STEPS = (0, 1, 2, 4, 8, 16, 24, 48)
 
 
@@ -94,10 +95,39 @@ class PromptRecipe(Strict):
 
 
 class VerificationRecipe(Strict):
-    """`cases`: a JSONL file of questions, accepted answers and splits. Decoding is greedy."""
+    """What scores an answerer, and on which cases. Decoding is greedy.
+
+    `cases`: for short_answer a JSONL file of questions, accepted answers and splits; for gsm8k a file of GSM8K; for
+    longhealth LongHealth's JSON; for skillsbench a folder of tasks. `settings` are checked by the kind itself
+    (`lpc_ray.verification`).
+    """
+
+    kind: VerifierKind = "short_answer"
+    cases: str
+    settings: dict[str, Any] = {}
+    max_tokens: Annotated[int, Field(ge=1)] = 32
+
+
+class OffSourceRecipe(Strict):
+    """What a prefix may damage. `cases`: JSONL of questions that have nothing to do with the source, with accepted answers,
+    and questions about its subject that it does not answer, without (`lpc_ray.verification.off_source`).
+    """
 
     cases: str
     max_tokens: Annotated[int, Field(ge=1)] = 32
+
+
+class GateRecipe(Strict):
+    """When a prefix may be published: every threshold that is set must be met by a measured figure.
+
+    min_held_out: share of held-out checks passed. max_kl_drift: nats per token. max_accuracy_drop: of the share of
+    unrelated questions answered. min_abstention: share of unanswerable questions declined.
+    """
+
+    min_held_out: Annotated[float, Field(ge=0, le=1)] | None = None
+    max_kl_drift: Annotated[float, Field(ge=0)] | None = None
+    max_accuracy_drop: Annotated[float, Field(ge=-1, le=1)] | None = None
+    min_abstention: Annotated[float, Field(ge=0, le=1)] | None = None
 
 
 class SweepEntry(Strict):
@@ -128,6 +158,8 @@ class Recipe(Strict):
     prefix: PrefixRecipe = PrefixRecipe()
     training: TrainingRecipe = TrainingRecipe()
     verification: VerificationRecipe
+    off_source: OffSourceRecipe | None = None
+    gate: GateRecipe | None = None
     sweep: Annotated[tuple[SweepEntry, ...], Field(min_length=1)]
     stopping: StoppingRecipe = StoppingRecipe()
 
@@ -216,6 +248,15 @@ class JobConfig(Strict):
                     )
         return self
 
+    @model_validator(mode="after")
+    def _gate_is_measured(self) -> "JobConfig":
+        gate = self.recipe.gate
+        if gate and self.recipe.off_source is None:
+            wanted = [name for name, bound in gate if bound is not None and name != "min_held_out"]
+            if wanted:
+                raise ValueError(f"recipe.gate.{wanted[0]}: got a bound, but recipe.off_source does not measure it")
+        return self
+
 
 def as_axis(value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,)
@@ -284,8 +325,8 @@ def _fields_at(location: tuple[int | str, ...]) -> set[str]:
         if isinstance(part, int):
             continue
         annotation = model.model_fields[part].annotation if part in model.model_fields else None
-        if annotation is not None and getattr(annotation, "__origin__", None) is tuple:
-            annotation = annotation.__args__[0]
+        inner = [kind for kind in get_args(annotation) if kind is not type(None)]
+        annotation = inner[0] if inner else annotation
         if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
             return set()
         model = annotation

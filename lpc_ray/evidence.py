@@ -1,34 +1,87 @@
 """From a run's store to the records that the analysis shows: nothing here runs a model."""
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 from lpc_ray.analysis.ledger import ArmRecord, BaselineRecord, StepScore, best_step
+from lpc_ray.analysis.significance import SCORED
 from lpc_ray.arm_store import ArmStore
-from lpc_ray.artifact import MANIFEST_FILE, parse_manifest
+from lpc_ray.artifact import MANIFEST_FILE, parse_manifest, tell
 from lpc_ray.matrix import Arm
 from lpc_ray.plan import Plan
 from lpc_ray.records import digest_of
 from lpc_ray.storage import Store
 from lpc_ray.traces import TraceStore
+from lpc_ray.verification.base import protocol_of
+from lpc_ray.verification.gate import GateVerdict, judge
+from lpc_ray.verification.off_source import Damage
 from lpc_ray.verification.outcomes import OutcomeStore, Subject, Verifier
 
 INDUCTION_FILE = "induction.json"
+TEMPLATE_TOKENS = 128
 
 
 def verifier(plan: Plan, run: Store) -> Verifier:
     recipe = plan.config.recipe
     return Verifier(
-        cases=tuple(plan.cases),
+        benchmark=plan.benchmark,
         outcomes=OutcomeStore(run, plan.protocol),
         system=recipe.prompt.system,
         max_tokens=recipe.verification.max_tokens,
     )
 
 
+def off_source_verifier(plan: Plan, run: Store) -> Verifier:
+    recipe = plan.config.recipe
+    assert plan.off_source is not None and recipe.off_source is not None, "the recipe measures off-source damage"
+    model, max_tokens = recipe.model.model_dump(mode="json"), recipe.off_source.max_tokens
+    protocol = protocol_of(plan.off_source, recipe.prompt.system, max_tokens, model)
+    return Verifier(plan.off_source, OutcomeStore(run, protocol), recipe.prompt.system, max_tokens)
+
+
+def damage_of(plan: Plan, run: Store, digest: str) -> Damage | None:
+    """The stored off-source figures of a prefix."""
+    if plan.off_source is None or not run.exists(path := _damage_path(plan, run, digest)):
+        return None
+    return Damage(**run.read_json(path))
+
+
+def set_damage(plan: Plan, run: Store, digest: str, damage: Damage) -> Damage:
+    run.write_json(_damage_path(plan, run, digest), asdict(damage))
+    return damage
+
+
+def _damage_path(plan: Plan, run: Store, digest: str) -> str:
+    return f"off_source/{off_source_verifier(plan, run).outcomes.protocol}/{digest}.json"
+
+
+def put_to_gate(plan: Plan, run: Store, arm: Arm, digest: str, damage: Damage | None) -> GateVerdict | None:
+    """Judge a prefix by both sides, and write score, damage and verdict into its manifest. None: the recipe has no gate."""
+    outcomes = OutcomeStore(run, plan.protocol).get(digest, "held_out") or ()
+    scored = [outcome for outcome in outcomes if outcome.verdict in SCORED]
+    passed, total = sum(outcome.passed for outcome in scored), sum(outcome.total for outcome in scored)
+    told: dict[str, Any] = {"arm": arm.name, "protocol": plan.protocol, "held_out": {"passed": passed, "total": total}}
+    if damage is not None:
+        told["off_source"] = asdict(damage)
+    recipe = plan.config.recipe
+    verdict = judge(recipe.gate, passed / total if total else None, damage) if recipe.gate else None
+    if recipe.gate and verdict:
+        told["gate"] = {**asdict(verdict), "thresholds": recipe.gate.model_dump(mode="json")}
+    tell(run / "artifacts", digest, told)
+    return verdict
+
+
 def prompt_baselines(plan: Plan) -> list[tuple[str, int, Subject]]:
-    """(name, tokens, subject) of the baselines that need no prefix: no context, whole document, document cut to P."""
-    found = [("no_context", 0, Subject("no_context")), ("full_document", 0, _told(plan, "full_document", None))]
+    """(name, tokens, subject) of the baselines that need no prefix: no context, whole document, document cut to P.
+
+    A document that leaves no room in the engine's context for question and reply has no row.
+    """
+    found = [("no_context", 0, Subject("no_context"))]
+    longest = max(len(plan.tokenizer.encode(case.question)) for case in plan.cases)
+    room = plan.config.cluster.engine.max_model_len - longest - plan.config.recipe.verification.max_tokens
+    if len(plan.material) + TEMPLATE_TOKENS <= room:
+        found.append(("full_document", 0, _told(plan, "full_document", None)))
     for size in sizes(plan):
         found.append(("truncated", size, _told(plan, f"truncated-{size}", size)))
     return found
@@ -55,8 +108,9 @@ def step_scores(run: Store, arm: Arm, outcomes: OutcomeStore) -> tuple[StepScore
     """The verified checkpoints of an arm, ascending."""
     scores = []
     for checkpoint in ArmStore(run, arm.id).checkpoints():
-        tune = outcomes.get(checkpoint.digest, "tune")
-        if tune is not None:
+        verified = outcomes.get(checkpoint.digest, "tune")
+        if verified is not None:
+            tune = [outcome for outcome in verified if outcome.verdict in SCORED]
             scores.append(
                 StepScore(
                     step=checkpoint.step,
@@ -156,6 +210,7 @@ def facts(plan: Plan, when: Callable[[], str]) -> dict[str, Any]:
         "document tokens": len(plan.material),
         "model": recipe.model.id,
         "dtype": recipe.model.dtype,
+        "verifier": recipe.verification.kind,
         "cases": f"{splits['tune']} to tune and stop by, {splits['held_out']} held out; greedy, "
         f"at most {recipe.verification.max_tokens} tokens",
         "training": f"{recipe.training.steps} steps of {recipe.training.batch_tokens} tokens, lr {recipe.training.lr:g} "

@@ -11,7 +11,10 @@ from lpc_ray.matrix import Arm, arms, fingerprint
 from lpc_ray.records import Case, Document
 from lpc_ray.sources import read_documents
 from lpc_ray.tokenizer import TextTokenizer
-from lpc_ray.verification.short_answer import protocol_of, read_cases
+from lpc_ray.verification import build_benchmark
+from lpc_ray.verification.base import Benchmark, protocol_of
+from lpc_ray.verification.off_source import OffSource
+from lpc_ray.verification.off_source import load as load_off_source
 
 
 @dataclass(frozen=True)
@@ -21,12 +24,17 @@ class Plan:
     config: JobConfig
     fingerprint: str
     documents: list[Document]
-    cases: list[Case]
+    benchmark: Benchmark
+    off_source: OffSource | None
     families: dict[str, Family]
     material: list[int]
     arms: list[Arm]
     protocol: str
     tokenizer: TextTokenizer
+
+    @property
+    def cases(self) -> tuple[Case, ...]:
+        return self.benchmark.cases
 
     @property
     def document_text(self) -> str:
@@ -41,12 +49,15 @@ class Plan:
         return list({arm.traces: arm for arm in reversed(self.arms)}.values())[::-1]
 
 
-def make_plan(config: JobConfig) -> Plan:
-    """Raises: ConfigError or DataError for the first thing that cannot be carried out: got, wanted, where."""
+def make_plan(config: JobConfig, unsandboxed: bool = False) -> Plan:
+    """unsandboxed: a verifier that runs replies' code may do so without isolation.
+
+    Raises: ConfigError or DataError for the first thing that cannot be carried out: got, wanted, where."""
     recipe = config.recipe
     families = {name: build_family(name, settings) for name, settings in recipe.induction.families.items()}
     documents = read_documents(recipe.source.paths)
-    cases = read_cases(Path(recipe.verification.cases))
+    benchmark = build_benchmark(recipe.verification)
+    benchmark = benchmark.without_sandbox() if unsandboxed else benchmark
     tokenizer = TextTokenizer(recipe.model.id, recipe.model.revision)
     material = [token for document in documents for token in tokenizer.encode(document.text)]
     found = arms(recipe, documents, source_tokens=len(material))
@@ -55,14 +66,14 @@ def make_plan(config: JobConfig) -> Plan:
             raise DataError(
                 f"arm {arm.name}: got a source of {len(material)} tokens, wanted at least num_tokens = {arm.num_tokens}"
             )
-    protocol = protocol_of(
-        cases, recipe.prompt.system, recipe.verification.max_tokens, recipe.model.model_dump(mode="json")
-    )
+    model = recipe.model.model_dump(mode="json")
+    protocol = protocol_of(benchmark, recipe.prompt.system, recipe.verification.max_tokens, model)
     return Plan(
         config=config,
         fingerprint=fingerprint(recipe),
         documents=documents,
-        cases=cases,
+        benchmark=benchmark,
+        off_source=load_off_source(Path(recipe.off_source.cases)) if recipe.off_source else None,
         families=families,
         material=material,
         arms=found,

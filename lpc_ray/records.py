@@ -122,7 +122,10 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One case's verdict. `stage` says where a failure arose; tokens exclude any prefix."""
+    """One case's verdict. `stage` says where a failure arose; tokens exclude any prefix.
+
+    figures: what a verifier kind tells beside the verdict, such as `lenient` or `reward`.
+    """
 
     case_id: str
     verdict: Verdict
@@ -134,6 +137,7 @@ class Outcome:
     generated_tokens: int
     seconds: float
     protocol: str
+    figures: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

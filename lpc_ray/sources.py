@@ -4,8 +4,11 @@ import random
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from lpc_ray.datasets import gsm8k, longhealth
+from lpc_ray.datasets.skillsbench import loaded_skills
 from lpc_ray.errors import DataError
 from lpc_ray.records import Chunk, Document, digest_of
+from lpc_ray.textfile import read_text
 
 TEXT_SUFFIXES = (".txt", ".md", ".markdown", ".rst")
 Encode = Callable[[str], list[tuple[int, int]]]
@@ -14,11 +17,19 @@ Encode = Callable[[str], list[tuple[int, int]]]
 def read_documents(paths: Iterable[str | Path]) -> list[Document]:
     """One Document per text or Markdown file; a folder stands for all such files below it, in the order of their paths.
 
+    A folder of skills (NAME/SKILL.md), or a SkillsBench task that has one, is one Document: its skills as they are loaded
+    into a prompt. `FILE#PART` is a part of a data set: of GSM8K's JSONL the first PART problems, of LongHealth's JSON the
+    record of patient PART.
     Raises: DataError for a path that does not exist, a folder without such files, or a file that is empty or not UTF-8.
     """
     documents = []
     for path in map(Path, paths):
-        if path.is_dir():
+        skills = loaded_skills(path) or loaded_skills(path / "environment" / "skills")
+        if "#" in path.name:
+            documents.append(_part(path))
+        elif skills:
+            documents.append(Document(name=path.name, text=skills, digest=digest_of(skills)))
+        elif path.is_dir():
             files = sorted(file for file in path.rglob("*") if file.suffix.lower() in TEXT_SUFFIXES and file.is_file())
             if not files:
                 raise DataError(f"source {path}: got a folder without {', '.join(TEXT_SUFFIXES)} files")
@@ -28,14 +39,19 @@ def read_documents(paths: Iterable[str | Path]) -> list[Document]:
     return documents
 
 
-def read_text(path: Path, what: str) -> str:
-    """The UTF-8 text of a user's file. Raises: DataError that starts with `what`."""
-    try:
-        return path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{what} {path}: got a byte that is not UTF-8 at offset {error.start}") from error
-    except OSError as error:
-        raise DataError(f"{what} {path}: {error.strerror or error}") from error
+def _part(path: Path) -> Document:
+    name, _, part = path.name.rpartition("#")
+    file = path.with_name(name)
+    if file.suffix == ".jsonl":
+        text = gsm8k.demonstrations(gsm8k.first_problems(path))
+    else:
+        patients = longhealth.read_patients(file)
+        if part not in patients or not patients[part].record:
+            raise DataError(
+                f"source {path}: got {part!r} after #, wanted a patient with a record: {', '.join(patients)}"
+            )
+        text = patients[part].record
+    return Document(name=path.name, text=text, digest=digest_of(text))
 
 
 def _read(path: Path, name: str) -> Document:

@@ -28,8 +28,11 @@ from lpc_ray.embedded_model import model_cache, resolve_model
 from lpc_ray.errors import LPCError
 from lpc_ray.matrix import Arm
 from lpc_ray.plan import Plan
+from lpc_ray.records import Message
 from lpc_ray.storage import Store
 from lpc_ray.traces import TraceStore
+from lpc_ray.verification.off_source import SPLIT
+from lpc_ray.verification.off_source import damage as measured
 from lpc_ray.verification.outcomes import Subject
 
 SECONDS_BETWEEN_LINES = 2
@@ -147,6 +150,8 @@ class Pipeline:
 
     def baselines(self, splits: tuple[str, ...] = ("tune", "held_out")) -> None:
         """Verify the bare model, the document in the prompt, whole and cut, and the untrained prefix."""
+        for line in self.plan.benchmark.readiness():
+            self.say("verify", line)
         subjects = [(name, size, subject) for name, size, subject in evidence.prompt_baselines(self.plan)]
         subjects += [("text_prefill", size, self._prefill(size)) for size in evidence.sizes(self.plan)]
         for name, size, subject in subjects:
@@ -154,7 +159,8 @@ class Pipeline:
                 self._verify(f"{name} {size or ''}".strip(), subject, split)
 
     def _verify(self, label: str, subject: Subject, split: str) -> None:
-        if self.verifier.outcomes.get(subject.name, split) is None:
+        has_cases = any(case.split == split for case in self.plan.cases)
+        if has_cases and self.verifier.outcomes.get(subject.name, split) is None:
             score = score_of(self.verifier.verify(subject, split, self.pool.generate))
             self.say("verify", f"{label}, {split}: {score['passed']}/{score['total']} ({score['score']:.0%})")
 
@@ -220,6 +226,36 @@ class Pipeline:
                 subject = prefix_subject(self.run, best.digest, arm.num_tokens, self.cache)
                 self._verify(f"{arm.name} step {best.step}", subject, "held_out")
 
+    def gate(self) -> None:
+        """Measure what each arm's best step does off its source, put it to the gate, and write both into its artifact."""
+        if self.recipe.off_source is None and self.recipe.gate is None:
+            return
+        for arm in self.plan.arms:
+            best = best_step(evidence.arm_record(self.plan, self.run, arm).steps)
+            if best is not None:
+                self._gate(arm, best.digest)
+
+    def _gate(self, arm: Arm, digest: str) -> None:
+        damage = evidence.damage_of(self.plan, self.run, digest)
+        if damage is None and self.recipe.off_source is not None:
+            benchmark = self.plan.off_source
+            verifier = evidence.off_source_verifier(self.plan, self.run)
+            bare = verifier.verify(Subject("no_context"), SPLIT, self.pool.generate)
+            subject = prefix_subject(self.run, digest, arm.num_tokens, self.cache)
+            told = verifier.verify(subject, SPLIT, self.pool.generate)
+            asks = [verifier.ask(Subject("no_context"), case) for case in benchmark.cases]
+            texts = [(list(ask.messages), outcome.reply) for ask, outcome in zip(asks, bare, strict=True)]
+            drift, tokens = ray.get(
+                ray.remote(measure_drift)
+                .options(num_cpus=self.cluster.training.cpus, num_gpus=self.cluster.training.gpus)
+                .remote(self._group_setup(), subject.prefix.folder, texts)
+            )
+            damage = evidence.set_damage(self.plan, self.run, digest, measured(benchmark, bare, told, drift, tokens))
+            self.say("damage", f"{arm.name}: {damage}")
+        verdict = evidence.put_to_gate(self.plan, self.run, arm, digest, damage)
+        if verdict is not None:
+            self.say("gate", f"{arm.name}: " + ("passed" if verdict.passed else "; ".join(verdict.reasons)))
+
     def report(self) -> None:
         """Write the report from what the store holds, log it, and print the table and where it lies."""
         arms = [evidence.arm_record(self.plan, self.run, arm) for arm in self.plan.arms]
@@ -265,3 +301,23 @@ def publish_prefill(setup: GroupSetup, num_tokens: int) -> str:
         provenance=provenance,
     )
     return manifest.digest
+
+
+def measure_drift(setup: GroupSetup, folder: str, texts: list[tuple[list[Message], str]]) -> tuple[float, int]:
+    """KL drift of the LPC in `folder` on conversations and the bare model's replies to them (re-tokenised)."""
+    import torch
+    from transformers import AutoTokenizer
+
+    from lpc_ray.artifact import load_prefix
+    from lpc_ray.identity import model_identity
+    from lpc_ray.verification.drift import kl_drift, text_row
+
+    torch.set_num_threads(setup.resources.threads)
+    model = setup.recipe.model
+    _, keys, values = load_prefix(folder, model_identity(setup.model, model.revision))
+    tokenizer = AutoTokenizer.from_pretrained(setup.model, revision=model.revision)
+    rows = []
+    for messages, reply in texts:
+        ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False)
+        rows.append(text_row(ids, tokenizer.encode(reply, add_special_tokens=False)))
+    return kl_drift(load_backbone(setup.model, model.revision, model.dtype), keys, values, rows)

@@ -103,10 +103,10 @@ def _verify_and_report(setup: TrialSetup, arm: Arm, checkpoint: Checkpoint) -> N
 
 
 def score_of(outcomes: tuple[Outcome, ...]) -> dict[str, float]:
-    """passed, total and score over the outcomes that count."""
+    """passed, total and score over the outcomes that count; the score of none is NaN, by which ASHA stops no arm."""
     counted = [outcome for outcome in outcomes if outcome.verdict in ("pass", "fail")]
     passed, total = sum(outcome.passed for outcome in counted), sum(outcome.total for outcome in counted)
-    return {"passed": passed, "total": total, METRIC: passed / total if total else 0.0}
+    return {"passed": passed, "total": total, METRIC: passed / total if total else math.nan}
 
 
 class SweepWatcher(Callback):

@@ -7,16 +7,20 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from lpc_ray.datasets import gsm8k
 from lpc_ray.errors import DataError
 from lpc_ray.induction.base import Family, Steps, Unit
 from lpc_ray.records import Chunk, Document, Message, Trace, digest_of
-from lpc_ray.sources import Encode, read_text
+from lpc_ray.sources import Encode
+from lpc_ray.textfile import read_text
 
 _ROLES = ("system", "user", "assistant")
 
 
 class Curated(Family):
-    """JSONL files, one `{"messages": [...]}` per line, the last message the assistant's."""
+    """JSONL files, one `{"messages": [...]}` per line, the last message the assistant's; or `FILE#N`: the first
+    N problems of a GSM8K file, whose worked solutions answer the verifier's own prompt.
+    """
 
     paths: Annotated[tuple[str, ...], Field(min_length=1)]
 
@@ -35,6 +39,8 @@ class Curated(Family):
 
 def read_messages(path: Path) -> list[list[Message]]:
     """The conversations of a JSONL file. Raises: DataError naming the line and the field."""
+    if "#" in path.name:
+        return [gsm8k.conversation(problem) for problem in gsm8k.first_problems(path)]
     conversations = []
     for number, line in enumerate(read_text(path, "curated traces").splitlines(), start=1):
         if line.strip():

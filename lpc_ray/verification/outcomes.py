@@ -1,18 +1,15 @@
 """Ask the cases once, keep the outcomes: a score that exists is never asked for again."""
 
-import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
-from lpc_ray.prompting import with_system
-from lpc_ray.records import Ask, Case, Decoding, Message, Outcome, PrefixRef, Reply
+from lpc_ray.records import Ask, Case, Decoding, Outcome, PrefixRef
 from lpc_ray.storage import Store
-from lpc_ray.verification.short_answer import judge
+from lpc_ray.verification.base import Benchmark, Generate, run_examinations
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What answers: the bare model, the model with `document` as its system message, or with a prefix.
+    """What answers: the bare model, the model with `document` in its prompt, or with a prefix.
 
     `name` is the key of its outcomes: a prefix's digest, or a baseline's name with all that it depends on.
     """
@@ -44,27 +41,24 @@ class OutcomeStore:
 
 @dataclass(frozen=True)
 class Verifier:
-    """The cases under one protocol, and where outcomes are kept."""
+    """A benchmark under one protocol, and where outcomes are kept."""
 
-    cases: tuple[Case, ...]
+    benchmark: Benchmark
     outcomes: OutcomeStore
     system: str | None
     max_tokens: int
 
-    def verify(self, subject: Subject, split: str, generate: Callable[[list[Ask]], list[Reply]]) -> tuple[Outcome, ...]:
+    def verify(self, subject: Subject, split: str, generate: Generate) -> tuple[Outcome, ...]:
         """The outcomes of `subject` on `split`: the stored ones, or new ones through `generate`, stored."""
         known = self.outcomes.get(subject.name, split)
         if known is not None:
             return known
-        cases = [case for case in self.cases if case.split == split]
-        started = time.perf_counter()
-        replies = generate([self.ask(subject, case) for case in cases])
-        each = (time.perf_counter() - started) / len(cases)
-        judged = [judge(case, reply, self.outcomes.protocol, each) for case, reply in zip(cases, replies, strict=True)]
-        self.outcomes.put(subject.name, split, judged)
-        return tuple(judged)
+        asks = [(case, self.ask(subject, case)) for case in self.benchmark.cases if case.split == split]
+        outcomes = run_examinations(self.benchmark, asks, generate, self.outcomes.protocol)
+        self.outcomes.put(subject.name, split, outcomes)
+        return tuple(outcomes)
 
     def ask(self, subject: Subject, case: Case) -> Ask:
-        system = self.system if subject.document is None else subject.document
-        messages = with_system([Message(role="user", content=case.question)], system)
+        """The request that opens a case. A subject with a prefix gets exactly what the bare model gets."""
+        messages = self.benchmark.messages(case, subject.document, self.system)
         return Ask(tuple(messages), Decoding(max_tokens=self.max_tokens), prefix=subject.prefix)

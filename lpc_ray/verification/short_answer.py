@@ -3,12 +3,16 @@
 import json
 import re
 import unicodedata
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict
+
 from lpc_ray.errors import DataError
-from lpc_ray.records import Case, Outcome, Reply, digest_of
-from lpc_ray.sources import read_text
+from lpc_ray.records import Ask, Case
+from lpc_ray.textfile import read_text
+from lpc_ray.verification.base import Benchmark, Examination, judged, rows_of
 
 SCORER = "short_answer/1"
 _ARTICLES = {"a", "an", "the"}
@@ -32,20 +36,26 @@ def is_answered(reply: str, answers: tuple[str, ...]) -> bool:
     return False
 
 
-def judge(case: Case, reply: Reply, protocol: str, seconds: float) -> Outcome:
-    passed = is_answered(reply.text, case.answers)
-    return Outcome(
-        case_id=case.id,
-        verdict="pass" if passed else "fail",
-        stage="" if passed else "wrong_output",
-        passed=int(passed),
-        total=1,
-        reply=reply.text,
-        prompt_tokens=reply.num_prompt_tokens,
-        generated_tokens=len(reply.token_ids),
-        seconds=seconds,
-        protocol=protocol,
-    )
+class Settings(BaseModel):
+    """The cases file says it all."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+@dataclass(frozen=True)
+class ShortAnswer(Benchmark):
+    cases: tuple[Case, ...]
+
+    def identity(self) -> list[Any]:
+        return [SCORER, rows_of(self.cases)]
+
+    def examine(self, case: Case, ask: Ask) -> Examination:
+        reply = yield ask
+        return judged(is_answered(reply.text, case.answers))
+
+
+def load(path: Path, settings: Settings) -> ShortAnswer:
+    return ShortAnswer(tuple(read_cases(path)))
 
 
 def read_cases(path: Path) -> list[Case]:
@@ -89,9 +99,3 @@ def _case(line: str, where: str) -> Case:
     if not isinstance(row["id"], str) or not isinstance(row["question"], str):
         raise DataError(f"{where}: fields 'id' and 'question' must be texts")
     return Case(id=row["id"], question=row["question"], answers=tuple(answers), split=row["split"])
-
-
-def protocol_of(cases: list[Case], system: str | None, max_tokens: int, model: dict) -> str:
-    """What a score's meaning depends on: the cases, the prompt, the decoding, the scorer and the model."""
-    rows = [[case.id, case.question, case.answers, case.split] for case in cases]
-    return digest_of(SCORER, rows, system, max_tokens, model)

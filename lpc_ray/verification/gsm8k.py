@@ -1,0 +1,65 @@
+"""GSM8K: the last number after `####`, exact.
+
+`lenient` also takes the last number of a reply that never writes the marker.
+"""
+
+import random
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from lpc_ray.datasets.gsm8k import Problem, last_number, marked_number, prompt, read_problems
+from lpc_ray.errors import DataError
+from lpc_ray.records import Ask, Case, digest_of
+from lpc_ray.verification.base import Benchmark, Examination, judged, rows_of
+
+SCORER = "gsm8k/1"
+
+
+class Settings(BaseModel):
+    """How many problems of the file are drawn for each split, and the seed of the draw."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    num_tune: Annotated[int, Field(ge=1)] = 24
+    num_held_out: Annotated[int, Field(ge=1)] = 100
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class GSM8K(Benchmark):
+    cases: tuple[Case, ...]
+
+    def identity(self) -> list[Any]:
+        return [SCORER, rows_of(self.cases)]
+
+    def examine(self, case: Case, ask: Ask) -> Examination:
+        reply = yield ask
+        wanted, marked = Decimal(case.answers[0]), marked_number(reply.text)
+        found = last_number(reply.text) if marked is None else marked
+        return judged(
+            marked == wanted,
+            lenient=float(found == wanted),
+            marked=float(marked is not None),
+            cap_hit=float(reply.finish_reason == "length"),
+        )
+
+
+def load(path: Path, settings: Settings) -> GSM8K:
+    """Raises: DataError for a file with fewer problems than the splits want."""
+    problems = read_problems(path)
+    wanted = settings.num_tune + settings.num_held_out
+    if len(problems) < wanted:
+        raise DataError(f"gsm8k {path}: got {len(problems)} problems, wanted num_tune + num_held_out = {wanted}")
+    order = list(range(len(problems)))
+    random.Random(digest_of("gsm8k", settings.seed)).shuffle(order)
+    tune = [_case(number, problems[number], "tune") for number in sorted(order[: settings.num_tune])]
+    held_out = [_case(number, problems[number], "held_out") for number in sorted(order[settings.num_tune : wanted])]
+    return GSM8K(tuple(tune + held_out))
+
+
+def _case(number: int, problem: Problem, split: Any) -> Case:
+    return Case(f"gsm8k-{number:04d}", prompt(problem.question), (str(problem.answer),), split)

@@ -1,0 +1,119 @@
+"""The other side of a prefix: what it does to prompts that have nothing to do with its source.
+
+Three figures beside the on-source score: drift of the next-token distribution (KL from the bare model), change of accuracy
+on unrelated questions, and abstention on questions that the source cannot answer. Source: METHODS section 7.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lpc_ray.errors import DataError
+from lpc_ray.records import Ask, Case, Outcome
+from lpc_ray.textfile import read_text
+from lpc_ray.verification.base import Benchmark, Examination, judged, rows_of
+from lpc_ray.verification.short_answer import is_answered, normalise
+
+SCORER = "off_source/1"
+SPLIT = "held_out"
+_ABSTAINS = re.compile(
+    r"\b(?:(?:do|does|did) ?(?:n[o']t|not) (?:know|say|mention|specify|state|contain|have)|(?:is|are|was) ?(?:n[o']t|not) "
+    r"(?:known|mentioned|specified|stated|given|provided|clear|available)|can ?(?:no|')t (?:answer|say|tell|find|determine)|"
+    r"not sure|unsure|unknown|no (?:information|mention)|unable to)\b",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class OffSource(Benchmark):
+    """A case without answers is unanswerable: it passes when the reply declines."""
+
+    cases: tuple[Case, ...]
+
+    def identity(self) -> list[Any]:
+        return [SCORER, rows_of(self.cases)]
+
+    def examine(self, case: Case, ask: Ask) -> Examination:
+        reply = yield ask
+        return judged(is_answered(reply.text, case.answers) if case.answers else abstains(reply.text))
+
+
+def abstains(reply: str) -> bool:
+    """Whether a reply says that it cannot tell."""
+    return _ABSTAINS.search(reply.replace("’", "'")) is not None
+
+
+def load(path: Path) -> OffSource:
+    """The questions of a JSONL file: id, question, answers (an empty list: unanswerable).
+
+    Raises: DataError naming the line, for a malformed row, an id that occurs twice, or a file without both kinds.
+    """
+    cases: dict[str, Case] = {}
+    for number, line in enumerate(read_text(path, "off-source cases").splitlines(), start=1):
+        if line.strip():
+            case = _case(line, where=f"off-source cases {path} line {number}")
+            if case.id in cases:
+                raise DataError(f"off-source cases {path} line {number}: got id {case.id!r} again")
+            cases[case.id] = case
+    if len({bool(case.answers) for case in cases.values()}) != 2:
+        raise DataError(f"off-source cases {path}: wanted questions with answers and questions without")
+    return OffSource(tuple(cases.values()))
+
+
+def _case(line: str, where: str) -> Case:
+    try:
+        row = json.loads(line)
+        name, question, answers = row["id"], row["question"], row["answers"]
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise DataError(f"{where}: wanted an object with id, question and answers") from error
+    is_text = all(isinstance(text, str) and text.strip() for text in (name, question))
+    if not is_text or not isinstance(answers, list) or not all(isinstance(a, str) and normalise(a) for a in answers):
+        raise DataError(f"{where}: wanted texts that are not empty, and a list of answers")
+    return Case(name, question, tuple(answers), SPLIT)
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """The ledger's off-source columns. Shares are of the cases that were scored; None: there were none.
+
+    kl_drift: mean over `drift_tokens` tokens of KL(bare model ‖ with prefix), nats, full vocabulary.
+    """
+
+    kl_drift: float
+    drift_tokens: int
+    accuracy: float | None
+    accuracy_bare: float | None
+    abstention: float | None
+    abstention_bare: float | None
+
+    @property
+    def accuracy_change(self) -> float | None:
+        return None if self.accuracy is None or self.accuracy_bare is None else self.accuracy - self.accuracy_bare
+
+
+def damage(
+    benchmark: OffSource, bare: Sequence[Outcome], told: Sequence[Outcome], kl_drift: float, drift_tokens: int
+) -> Damage:
+    """What a prefix (outcomes `told`) changed against the bare model."""
+    answerable = {case.id for case in benchmark.cases if case.answers}
+    unanswerable = {case.id for case in benchmark.cases} - answerable
+    return Damage(
+        kl_drift=kl_drift,
+        drift_tokens=drift_tokens,
+        accuracy=_share(told, answerable),
+        accuracy_bare=_share(bare, answerable),
+        abstention=_share(told, unanswerable),
+        abstention_bare=_share(bare, unanswerable),
+    )
+
+
+def _share(outcomes: Sequence[Outcome], ids: set[str]) -> float | None:
+    scored = [
+        outcome.verdict == "pass"
+        for outcome in outcomes
+        if outcome.case_id in ids and outcome.verdict in ("pass", "fail")
+    ]
+    return sum(scored) / len(scored) if scored else None

@@ -1,0 +1,185 @@
+"""SkillsBench: the reply's Python program is run, and then the task's own tests on what it left.
+
+The score is the count of tests passed (the seeds' "x / 19"); `reward` is 1 when all pass (SkillsBench's own). A program
+that fails is shown its error and may be written anew, each time on untouched inputs.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from lpc_ray.datasets.skillsbench import Task, no_skill_prompt, read_tasks, skill_prompt
+from lpc_ray.errors import ConfigError, VerificationError
+from lpc_ray.prompting import with_system
+from lpc_ray.records import Ask, Case, Message
+from lpc_ray.verification.base import Benchmark, Examination, Judgement, rows_of
+from lpc_ray.verification.sandbox import MIB, Execution, Limits, check_available
+from lpc_ray.verification.task_runner import Preflight, Rules, TestReport, laid_out, preflight, run_program, run_tests
+
+SCORER = "skillsbench/1"
+LEAK_WORDS = 12
+_BLOCK = re.compile(r"```(?:python3?|py)[ \t]*\n(.*?)(?:\n```|\Z)", re.DOTALL | re.IGNORECASE)
+_ERROR_TAIL = 2000
+
+
+class Settings(BaseModel):
+    """`tune`, `held_out`: names of tasks; best steps are chosen by the first, so no task may be in both.
+
+    attempts: programs per case. seconds, test_seconds, memory_mib: limits of a program and of a task's tests.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    tune: Annotated[tuple[str, ...], Field(min_length=1)]
+    held_out: tuple[str, ...] = ()
+    attempts: Annotated[int, Field(ge=1)] = 3
+    seconds: Annotated[float, Field(gt=0)] = 60.0
+    test_seconds: Annotated[float, Field(gt=0)] = 120.0
+    memory_mib: Annotated[int, Field(ge=256)] = 2048
+
+
+@dataclass(frozen=True)
+class SkillsBench(Benchmark):
+    """One case per task, whose name is the case's id. `digests`: of the tasks' files."""
+
+    cases: tuple[Case, ...]
+    tasks: dict[str, Task]
+    digests: dict[str, str]
+    attempts: int
+    rules: Rules
+
+    def identity(self) -> list[Any]:
+        limits = [[rule.seconds, rule.memory_bytes] for rule in (self.rules.program, self.rules.tests)]
+        return [SCORER, rows_of(self.cases), self.digests, self.attempts, limits]
+
+    def without_sandbox(self) -> "SkillsBench":
+        return replace(self, rules=replace(self.rules, unsandboxed=True))
+
+    def messages(self, case: Case, document: str | None, system: str | None) -> list[Message]:
+        """The no-skill prompt, or with `document` in front of it. Raises: VerificationError when the skill leaks."""
+        task = self.tasks[case.id]
+        asked = case.question if document is None else skill_prompt(document, task)
+        messages = with_system([Message(role="user", content=asked)], system)
+        if document is None:
+            leak = leaked("\n".join(message["content"] for message in messages), task.skills, task.instruction)
+            if leak:
+                raise VerificationError(f"task {task.name}: the no-skill prompt holds the skill's text: {leak!r}")
+        return messages
+
+    def examine(self, case: Case, ask: Ask) -> Examination:
+        check_available(self.rules.unsandboxed)
+        task = self.tasks[case.id]
+        ready = self.preflight(case.id)
+        if ready.status != "ready":
+            return Judgement(ready.status, "", 0, len(ready.names))
+        for attempt in range(1, self.attempts + 1):
+            reply = yield ask
+            code = program_in(reply.text)
+            judgement, error = self._judge(task, code, ready)
+            if error is None or attempt == self.attempts:
+                break
+            ask = replace(ask, messages=(*ask.messages, *_feedback(reply.text, error)))
+        figures = {**judgement.figures, "attempts": attempt, "cap_hit": float(reply.finish_reason == "length")}
+        return replace(judgement, figures=figures)
+
+    def preflight(self, name: str) -> Preflight:
+        return preflight(self.tasks[name], self.digests[name], self.rules)
+
+    def readiness(self) -> list[str]:
+        return [_readiness(name, self.preflight(name)) for name in self.tasks]
+
+    def _judge(self, task: Task, code: str | None, ready: Preflight) -> tuple[Judgement, str | None]:
+        """The judgement of a program, and the error to show its author when it did not run to its end."""
+        total = len(ready.names)
+        if code is None:
+            return Judgement("fail", "no_code", 0, total, {"reward": 0.0}), "The reply holds no ```python block."
+        try:
+            with laid_out(task, self.rules) as (sandbox, workdir):
+                done = run_program(sandbox, workdir, code, self.rules)
+                report = run_tests(sandbox, workdir, task, self.rules)
+        except VerificationError:
+            return Judgement("verifier_error", "", 0, total), None
+        return _scored(done, report, ready.names), _error_of(done)
+
+
+def _readiness(name: str, found: Preflight) -> str:
+    if found.status != "ready":
+        return f"task {name}: {found.status}, not scored: {found.reason}"
+    return f"task {name}: the reference passes all {len(found.names)} tests, doing nothing passes {found.untouched}"
+
+
+def program_in(reply: str) -> str | None:
+    """The last ```python block of a reply, also where the reply was cut within it; None when there is none."""
+    blocks = _BLOCK.findall(reply)
+    return blocks[-1] if blocks and blocks[-1].strip() else None
+
+
+def leaked(prompt: str, skill: str, allowed: str = "") -> str | None:
+    """A stretch of LEAK_WORDS words that the prompt shares with the skill and that `allowed` does not have, or None."""
+    found = _stretches(prompt) & _stretches(skill) - _stretches(allowed)
+    return min(found, default=None)
+
+
+def _stretches(text: str) -> set[str]:
+    words = text.split()
+    return {" ".join(words[start : start + LEAK_WORDS]) for start in range(len(words) - LEAK_WORDS + 1)}
+
+
+def _feedback(reply: str, error: str) -> list[Message]:
+    request = f"The program failed:\n\n{error}\n\nWrite the whole program again; the input files are as they were."
+    return [Message(role="assistant", content=reply), Message(role="user", content=request)]
+
+
+def _error_of(done: Execution) -> str | None:
+    if done.exceeded:
+        return f"It was stopped: it used more {done.exceeded} than is allowed.\n{done.error[-_ERROR_TAIL:]}".strip()
+    return done.error[-_ERROR_TAIL:] or f"exit code {done.exit_code}" if done.exit_code else None
+
+
+def _scored(done: Execution, report: TestReport, names: frozenset[str]) -> Judgement:
+    """Tests that the program's leavings make impossible to collect are `invalid`; no report at all is an error of ours."""
+    total = len(names)
+    stage: Literal["timeout", "exec_error", "wrong_output"] = "wrong_output"
+    if done.exceeded or done.exit_code:
+        stage = "timeout" if done.exceeded == "time" else "exec_error"
+    if report.exceeded:
+        stage = "timeout" if report.exceeded == "time" else stage
+        return Judgement("fail", stage, 0, total, {"reward": 0.0})
+    if not report.passed:
+        return Judgement("verifier_error", stage, 0, total)
+    if not report.names >= names:
+        return Judgement("invalid", stage, 0, total)
+    passed = sum(report.passed[name] for name in names)
+    if (passed == total) != (report.exit_code == 0):
+        return Judgement("verifier_error", stage, 0, total)
+    if passed == total:
+        return Judgement("pass", "", total, total, {"reward": 1.0})
+    return Judgement("fail", stage, passed, total, {"reward": 0.0})
+
+
+def load(path: Path, settings: Settings) -> SkillsBench:
+    """Raises: ConfigError for a task that the folder lacks or that is in both splits."""
+    known = read_tasks(path)
+    for name in (*settings.tune, *settings.held_out):
+        if name not in known:
+            raise ConfigError(f"recipe.verification.settings: got task {name!r}, wanted one of {', '.join(known)}")
+    both = sorted(set(settings.tune) & set(settings.held_out))
+    if both:
+        raise ConfigError(f"recipe.verification.settings: got task {both[0]!r} in tune and held_out, wanted it in one")
+    cases = [*_cases(known, settings.tune, "tune"), *_cases(known, settings.held_out, "held_out")]
+    tasks = {case.id: known[case.id] for case in cases}
+    memory = settings.memory_mib * MIB
+    rules = Rules(
+        program=Limits(seconds=settings.seconds, memory_bytes=memory),
+        tests=Limits(seconds=settings.test_seconds, memory_bytes=memory),
+    )
+    digests = {name: task.digest for name, task in tasks.items()}
+    return SkillsBench(tuple(cases), tasks, digests, settings.attempts, rules)
+
+
+def _cases(known: dict[str, Task], names: Iterable[str], split: Any) -> list[Case]:
+    return [Case(name, no_skill_prompt(known[name]), (), split) for name in dict.fromkeys(names)]
