@@ -9,20 +9,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from lpc_ray.config import Strict
 from lpc_ray.errors import DataError
 
 
-class PromotionRule(BaseModel):
+class PromotionRule(Strict):
     """A family is promoted when it meets every bound that is set; of those, `most` with the highest scores.
 
     by: a family's score is that of its best seed, or the mean over its seeds. beats: an answerer (a family, or a baseline
     such as no_context) whose score it must exceed, by at least `margin` of the checks. max_spread: between its seeds.
     min_seeds: with a score. seeds: the seeds of promoted families on the strata; rest_seeds: of the others, none by default.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     by: Literal["best", "mean"] = "best"
     min_score: Annotated[float, Field(ge=0, le=1)] = 0.0

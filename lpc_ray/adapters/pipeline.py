@@ -23,12 +23,14 @@ from lpc_ray.analysis.ledger import best_step
 from lpc_ray.analysis.report import REPORT_FILES, ReportSubject, printed_table, write_report
 from lpc_ray.arm_store import ArmStore
 from lpc_ray.artifact import fetch, publish
+from lpc_ray.config import JobConfig
 from lpc_ray.console import Console, Pace, clock
 from lpc_ray.embedded_model import model_cache, resolve_model
 from lpc_ray.errors import LPCError
 from lpc_ray.matrix import Arm
-from lpc_ray.plan import Plan
+from lpc_ray.plan import Plan, make_plan
 from lpc_ray.records import Message
+from lpc_ray.scale_run import TaskResults
 from lpc_ray.storage import Store
 from lpc_ray.traces import TraceStore
 from lpc_ray.verification.off_source import SPLIT
@@ -65,6 +67,22 @@ def run_stages(plan: Plan, run: Store, *stages: str) -> None:
         pipeline.start_ahead()
     for stage in stages:
         getattr(pipeline, stage)()
+
+
+def carry_out(job: JobConfig, run: Store, stages: tuple[str, ...], unsandboxed: bool) -> TaskResults:
+    """One task of several, on a Ray of its own: the next task's engine finds the machine free."""
+    plan = make_plan(job, unsandboxed)
+    try:
+        run_stages(plan, run, *stages)
+    finally:
+        ray.shutdown()
+    outcomes = evidence.verifier(plan, run).outcomes
+    return TaskResults(
+        source_tokens=len(plan.material),
+        arms=[evidence.arm_record(plan, run, arm) for arm in plan.arms],
+        baselines=evidence.baseline_records(plan, run),
+        tune=lambda digest: outcomes.get(digest, "tune") or (),
+    )
 
 
 class Pipeline:
