@@ -15,6 +15,7 @@ import ray
 
 from lpc_ray import evidence
 from lpc_ray.adapters.engine_pool import EnginePool, start_engine_pool
+from lpc_ray.adapters.live_view import SweepGauges
 from lpc_ray.adapters.ray_data import InductionTask, induce
 from lpc_ray.adapters.ray_train import GroupSetup, load_backbone, start_training_group
 from lpc_ray.adapters.ray_tune import SweepWatcher, TrialSetup, prefix_subject, score_of, sweep
@@ -210,6 +211,7 @@ class Pipeline:
         setup = TrialSetup(self.run, self.verifier, pool, desk, last_step, self.cache)
         watcher = SweepWatcher(setup, self._show_result, self._show_end)
         self._pace = Pace([arm.id for arm in open_arms], self.recipe.training.checkpoints())
+        self._gauges = SweepGauges(self.plan.config.name, [arm.name for arm in arms])
         cases = sum(case.split == "tune" for case in self.plan.cases)
         errors = sweep(arms, setup, self.recipe.stopping, cases, watcher, self.name)
         ray.get(desk.close.remote())
@@ -220,6 +222,7 @@ class Pipeline:
 
     def _show_result(self, arm: Arm, result: dict) -> None:
         self.tracker.log_step(arm, result)
+        self._gauges.result(arm.name, result)
         number = [known.id for known in self.plan.arms].index(arm.id) + 1
         loss = "" if result["loss"] is None else f"loss {result['loss']:.3f}, "
         left = self._pace.left(arm.id, result["step"], result["training_seconds"], time.monotonic())
@@ -231,6 +234,7 @@ class Pipeline:
 
     def _show_end(self, arm: Arm, end: dict) -> None:
         self._pace.ended(arm.id)
+        self._gauges.ended(arm.name, end["status"])
         best = best_step(evidence.arm_record(self.plan, self.run, arm).steps)
         folder = str(fetch(self.run / "artifacts", best.digest, self.cache)) if best else None
         self.tracker.end_arm(arm, end["status"], folder)

@@ -18,6 +18,7 @@ from ray.tune import Callback, RunConfig, TuneConfig
 from ray.tune.schedulers import ASHAScheduler
 
 from lpc_ray.adapters.engine_pool import EnginePool
+from lpc_ray.adapters.live_view import OptimizerStepTensorBoard
 from lpc_ray.arm_store import ArmStore, Checkpoint
 from lpc_ray.artifact import fetch
 from lpc_ray.config import StoppingRecipe
@@ -159,13 +160,18 @@ def sweep(
     tuner = tune.Tuner(
         tune.with_resources(tune.with_parameters(run_trial, setup=setup), {"cpu": 0.1}),
         param_space={"arm": tune.grid_search(arms)},
-        tune_config=TuneConfig(scheduler=scheduler, max_concurrent_trials=1),
+        tune_config=TuneConfig(scheduler=scheduler, max_concurrent_trials=1, trial_dirname_creator=_folder_name),
         run_config=RunConfig(
             name=name,
             storage_path=setup.run.path("ray_tune") if setup.run.is_local else f"{setup.run.url}/ray_tune",
-            callbacks=[watcher],
+            callbacks=[watcher, OptimizerStepTensorBoard()],
             verbose=0,
         ),
     )
     results = tuner.fit()
     return [str(error).strip().splitlines()[-1] for error in results.errors]
+
+
+def _folder_name(trial: Any) -> str:
+    """Where TensorBoard finds an arm: by the arm's own name."""
+    return f"{trial.config['arm'].name}-{trial.trial_id}"

@@ -257,6 +257,7 @@ def test_arms_of_one_recipe_share_a_colour_and_no_two_arms_look_alike():
     look = styles(rows(arms, []))
     assert look["0-0"].colour == look["0-1"].colour != look["1-0"].colour
     assert len({(style.colour, style.marker) for style in look.values()}) == len(arms)
+    assert len({look[f"{i}-0"].marker for i in range(len(COLOURS))}) == len(COLOURS)
 
 
 def luminance(colour: str) -> float:
