@@ -34,6 +34,7 @@ class ArmRecord:
 
     `trace_generation_seconds` and `teacher_tokens` are those of the arm's whole trace set, also where arms share it; the
     teacher's log-probs come with the traces. expected_requests: declared; observed_requests: counted by the server.
+    kl_drift, accuracy_change, abstention, gate: of the artifact at the best step, as a Row has them; None: not measured.
     Raises: DataError when the steps are not strictly ascending.
     """
 
@@ -58,6 +59,10 @@ class ArmRecord:
     target_tokens_seen: int
     expected_requests: int | None = None
     observed_requests: int | None = None
+    kl_drift: float | None = None
+    accuracy_change: float | None = None
+    abstention: float | None = None
+    gate: str | None = None
 
     def __post_init__(self) -> None:
         steps = [score.step for score in self.steps]
@@ -126,6 +131,10 @@ def _arm_row(arm: ArmRecord) -> Row:
         training_seconds=arm.steps[-1].training_seconds if arm.steps else None,
         expected_requests=arm.expected_requests,
         observed_requests=arm.observed_requests,
+        kl_drift=arm.kl_drift,
+        accuracy_change=arm.accuracy_change,
+        abstention=arm.abstention,
+        gate=arm.gate,
         digest=best.digest if best else None,
         **held_out_fields(arm.held_out),
     )

@@ -130,6 +130,8 @@ def _kind(name: str) -> tuple[str, Callable[[Any], bool]]:
         return "true or false", lambda value: isinstance(value, bool)
     if "int" in annotation:
         return "a whole number", lambda value: _is_number(value) and float(value).is_integer()
+    if name.endswith("_change"):
+        return "a number from -1 to 1", _is_change
     if "float" in annotation:
         return "a number of at least 0", _is_number
     return "text", lambda value: isinstance(value, str)
@@ -137,3 +139,7 @@ def _kind(name: str) -> tuple[str, Callable[[Any], bool]]:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf")
+
+
+def _is_change(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and -1 <= value <= 1

@@ -23,10 +23,11 @@ LIMITS = (
         "of twenty comparisons without a difference one would still fall below 0.05."
     ),
     "Greedy decoding hides the spread over samples; a recipe's spread over seeds is given under its own heading.",
-    "Induction seconds and teacher tokens are those of the whole trace set, in full in every arm that shares it.",
+    "Trace generation seconds and teacher tokens are those of the whole trace set, in full in every arm that shares it.",
     "Seconds were measured on this run's machine, beside whatever else ran on it.",
-    "Scores hold for this document and these cases; what a prefix does to other prompts is not measured here.",
+    "Scores hold for this document and these cases.",
 )
+UNMEASURED = "What a prefix does to prompts that have nothing to do with its source was not measured."
 
 
 def html_page(
@@ -39,6 +40,8 @@ def html_page(
     words: Sequence[Finding],
 ) -> bytes:
     """The page of one run, UTF-8."""
+    off_source = [row for row in tables.rows if row.kl_drift is not None or row.gate is not None]
+    is_measured = any(row.kl_drift is not None for row in off_source)
     return rendered(
         "report.html.j2",
         title=title,
@@ -48,7 +51,8 @@ def html_page(
         convergence_svg=Markup(convergence_plot(convergence(arms), tables.rows)),
         pareto_svg=Markup(pareto_plot(tables.places, tables.rows)),
         grid=verdict_grid(arms, baselines, cases),
-        limits=LIMITS,
+        off_source=off_source,
+        limits=LIMITS if is_measured else (*LIMITS, UNMEASURED),
     )
 
 

@@ -25,6 +25,8 @@ class Row:
     teacher_pass_seconds: of a pass of its own; 0 where the teacher's log-probs come with the traces.
     training_seconds: of the whole arm, not only up to `best_step`. digest: of the artifact at `best_step`.
     expected_requests: as declared; observed_requests: as served.
+    kl_drift, accuracy_change, abstention: what the prefix does off its source (nats per token; share of unrelated questions
+    answered, against the bare model; share of unanswerable questions declined). gate: `passed`, or what stood in the way.
     """
 
     kind: Literal["arm", "baseline"]
@@ -65,6 +67,10 @@ class Row:
     target_tokens_seen: int | None = None
     expected_requests: int | None = None
     observed_requests: int | None = None
+    kl_drift: float | None = None
+    accuracy_change: float | None = None
+    abstention: float | None = None
+    gate: str | None = None
     digest: str | None = None
     note: str = ""
 

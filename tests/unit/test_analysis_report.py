@@ -295,3 +295,14 @@ def test_the_printed_table_fits_a_terminal_and_keeps_every_column():
     ]
     assert "[bold]手引き" in table
     assert "\x1b" not in table
+
+
+def test_the_page_tells_off_source_damage_and_the_gates_word_or_that_none_was_measured():
+    damaged = arm(kl_drift=0.0312, accuracy_change=-0.125, abstention=0.5, gate="kl_drift 0.0312, wanted at most 0.01")
+    _, html = write([damaged])
+    words = " ".join(" ".join(Reader(html).words).split())
+    assert "0.0312 -12.5 % 50.0 % kl_drift 0.0312, wanted at most 0.01" in words
+    assert "was not measured" not in words
+    _, html = write([arm()])
+    assert "have nothing to do with its source was not measured" in html
+    assert "Off the source" not in html
