@@ -285,7 +285,8 @@ class Pipeline:
         title = f"lpc_ray: {self.plan.config.name}"
         held_out = [case for case in self.plan.cases if case.split == "held_out"]
         facts = evidence.facts(self.plan, lambda: datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"))
-        subject = ReportSubject(self.plan.config.name, ", ".join(document.name for document in self.plan.documents))
+        task = ", ".join(document.name for document in self.plan.documents)
+        subject = ReportSubject(self.plan.config.name, task, len(self.plan.material))
         thresholds = self.plan.config.report.thresholds
         rows = write_report(self.run, title, facts, arms, baselines, held_out, subject, thresholds)
         figures = {f"held_out.{row.name}": row.score for row in rows if row.score is not None}

@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import Literal
 
 from lpc_ray.analysis.row import Row
+from lpc_ray.analysis.seeds import ended_early
 from lpc_ray.analysis.significance import NOISE_P_VALUE, unpaired
 
 Winner = Literal["tie", "first", "second"]
@@ -48,11 +49,16 @@ class DocumentVerdict:
 def per_document(rows: Sequence[Row], first: str = "first_k", second: str = "sci") -> list[DocumentVerdict]:
     """One verdict per task and recipe that has scored rows of both initializers over one denominator.
 
-    A recipe is all that names an arm but initializer and seeds. rows: of one run.
+    A recipe is all that names an arm but initializer and seeds; arms that ended early are left out. rows: of one run.
     """
     groups: dict[tuple, dict[str, list[Row]]] = {}
     for row in rows:
-        if row.passed is not None and row.score is not None and row.initializer in (first, second):
+        if (
+            row.score is not None
+            and row.passed is not None
+            and not ended_early(row)
+            and row.initializer in (first, second)
+        ):
             recipe = (row.task, row.induction, row.objective, row.num_tokens, row.total)
             groups.setdefault(recipe, {}).setdefault(row.initializer, []).append(row)
     return [

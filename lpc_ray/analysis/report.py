@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from rich import box
@@ -27,10 +27,11 @@ REPORT_FILES = ("pareto.csv", "convergence.csv", "report.json", "report.html")
 
 @dataclass(frozen=True, slots=True)
 class ReportSubject:
-    """The run and the task (the document, the skill) that its rows belong to."""
+    """The run and the task (the document, the skill) that its rows belong to. `source_tokens`: of the task's source."""
 
     run: str | None = None
     task: str | None = None
+    source_tokens: int | None = None
 
 
 def write_report(
@@ -50,7 +51,9 @@ def write_report(
     Raises: DataError when two rows would have one name, ConfigError for a threshold that is no share.
     """
     subject = subject or ReportSubject()
-    table = rows(arms, baselines, subject.run, subject.task)
+    table = [
+        replace(row, source_tokens=subject.source_tokens) for row in rows(arms, baselines, subject.run, subject.task)
+    ]
     tables = run_tables(table, curves(arms), thresholds)
     words = findings(arms, baselines)
     placed = [

@@ -26,11 +26,11 @@ class SeedSpread:
 
     @property
     def scores(self) -> tuple[float, ...]:
-        return tuple(row.score for row in self.rows if not _ended_early(row) and row.score is not None)
+        return tuple(row.score for row in self.rows if not ended_early(row) and row.score is not None)
 
     @property
     def ended_early(self) -> int:
-        return sum(map(_ended_early, self.rows))
+        return sum(map(ended_early, self.rows))
 
     @property
     def unscored(self) -> int:
@@ -46,12 +46,13 @@ class SeedSpread:
         return statistics.stdev(self.scores) if len(self.scores) > 1 else None
 
     def words(self) -> str:
+        scores = self.scores
+        noun = "more seed" if scores else "seed"
         others = [
-            *([f"{counted(self.ended_early, 'more seed')} ended early"] if self.ended_early else []),
-            *([f"{counted(self.unscored, 'more seed')} without a score"] if self.unscored else []),
+            *([f"{counted(self.ended_early, noun)} ended early"] if self.ended_early else []),
+            *([f"{counted(self.unscored, noun)} without a score"] if self.unscored else []),
         ]
         rest = f" ({', '.join(others)})" if others else ""
-        scores = self.scores
         if not scores:
             return f"{self.recipe}: no finished seed has a held-out score{rest}."
         if len(scores) == 1:
@@ -81,5 +82,5 @@ def spreads(rows: Sequence[Row]) -> list[SeedSpread]:
     return [SeedSpread(*key, rows=tuple(group)) for key, group in groups.items()]
 
 
-def _ended_early(row: Row) -> bool:
+def ended_early(row: Row) -> bool:
     return row.status.startswith(ENDED_EARLY)

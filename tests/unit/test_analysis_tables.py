@@ -74,6 +74,8 @@ def test_documents_and_recipes_are_compared_only_with_their_own():
         row("s", 12, 19, task="doc", initializer="sci"),
     ]
     assert per_document(rows) == []
+    stopped = row("s", 12, 20, task="doc", initializer="sci", status="stopped at step 8 (verified 3/24)")
+    assert per_document([initialized("first_k", 10), stopped]) == []
 
 
 SPENT = {"trace_generation_seconds": 60.0, "teacher_pass_seconds": 0.0, "training_seconds": 40.0}
