@@ -4,15 +4,13 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal, Protocol
 
+from lpc_ray.analysis.curves import Curve, FirstStep, MeasuredCurve
 from lpc_ray.analysis.ledger import ArmRecord
-from lpc_ray.errors import ConfigError, DataError
+from lpc_ray.errors import ConfigError
 
 Threshold = float | str
 THRESHOLDS: tuple[Threshold, ...] = (0.25, 0.50, 0.60)
-UNKNOWN = "unknown"
-FirstStep = int | None | Literal["unknown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,72 +24,6 @@ class ConvergenceRow:
     total: int
     score: float | None
     training_seconds: float
-
-
-class Curve(Protocol):
-    """What steps-to-quality needs of an arm: `MeasuredCurve` and `ToldCurve` are two."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def ended(self) -> str: ...
-    @property
-    def best(self) -> Fraction | None: ...
-    def first_step(self, quality: Fraction) -> FirstStep: ...
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredCurve:
-    """Every verified checkpoint of an arm as (step, passed, total), steps ascending."""
-
-    name: str
-    ended: str
-    points: tuple[tuple[int, int, int], ...]
-
-    @property
-    def best(self) -> Fraction | None:
-        return max((Fraction(passed, total) for _, passed, total in self.points if total), default=None)
-
-    def first_step(self, quality: Fraction) -> FirstStep:
-        return next((step for step, passed, total in self.points if total and Fraction(passed, total) >= quality), None)
-
-
-@dataclass(frozen=True, slots=True)
-class ToldCurve:
-    """A curve of which only the first steps to some qualities, and the best score, were told.
-
-    reached: quality → the first verified step with at least that score, None where none had it.
-    Raises: DataError where these contradict each other or `best`.
-    """
-
-    name: str
-    best: Fraction
-    reached: dict[Fraction, int | None]
-    ended: str = "finished"
-    induction: str | None = None
-    initializer: str | None = None
-    initializer_seed: int | None = None
-
-    def __post_init__(self) -> None:
-        told = [self.reached[quality] for quality in sorted(self.reached)]
-        for quality, step in self.reached.items():
-            if (step is None) is not (quality > self.best):
-                raise DataError(
-                    f"curve {self.name}: got step {step} for {quality}, which its best, {self.best}, denies"
-                )
-        steps = [step for step in told if step is not None]
-        if steps != sorted(steps):
-            raise DataError(f"curve {self.name}: got a higher score at an earlier step than a lower one: {told}")
-
-    def first_step(self, quality: Fraction) -> FirstStep:
-        """Known where it was told, or lies between two qualities that were reached at one step."""
-        if quality > self.best:
-            return None
-        above = min((told for told in self.reached if told >= quality and self.reached[told] is not None), default=None)
-        below = max((told for told in self.reached if told <= quality), default=None)
-        if above is None or (above != quality and (below is None or self.reached[below] != self.reached[above])):
-            return UNKNOWN
-        return self.reached[above]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,11 @@ A file is JSON: lpc_ray's own report.json; tables keyed by run (`data/published/
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from lpc_ray.analysis.convergence import MeasuredCurve, ToldCurve
-from lpc_ray.analysis.normalise import CELL, row_of
+from lpc_ray.analysis.curves import MeasuredCurve, ToldCurve, measured_curves, told_curves
+from lpc_ray.analysis.normalise import row_of
 from lpc_ray.analysis.row import Row
 from lpc_ray.errors import DataError
 
@@ -62,7 +61,10 @@ def parse_results(content: Any, where: str) -> list[RunResults]:
         row, unread = row_of(entry, f"{where}, result {number}", top.get("denominators", {}), run=run, **defaults)
         found.setdefault(run, []).append(row)
         ignored |= unread
-    lines = (*_told(top.get("curves", []), where), *_measured(top.get("convergence", []), top))
+    lines = (
+        *told_curves(top.get("curves", []), where),
+        *measured_curves(top.get("convergence", []), top.get("arms", [])),
+    )
     return [
         RunResults(
             run=run,
@@ -142,48 +144,6 @@ def _named(rows: Sequence[Row], where: str) -> list[Row]:
     if twice:
         raise DataError(f"{where}: got more than one result named {', '.join(twice)} for one task, wanted each once")
     return sized
-
-
-def _told(tables: Sequence[Mapping[str, Any]], where: str) -> list[ToldCurve]:
-    """Curves of which a table tells the first steps; tables on one arm are merged."""
-    merged: dict[str, dict[str, Any]] = {}
-    for entry in (entry for table in tables for entry in table.get("rows", [])):
-        lacking = [name for name in ("arm", "reached", "best") if name not in entry]
-        if lacking:
-            raise DataError(f"{where}: got a curve without {', '.join(lacking)}: {entry!r}")
-        known = merged.setdefault(entry["arm"], {**entry, "reached": {}})
-        for cell, step in entry["reached"].items():
-            if known["reached"].setdefault(cell, step) != step:
-                raise DataError(f"{where}: got two steps to {cell} for {entry['arm']}, wanted one")
-        if entry["best"] != known["best"]:
-            raise DataError(f"{where}: got two best scores for {entry['arm']}, wanted one")
-    return [
-        ToldCurve(
-            name=arm,
-            best=_share(entry["best"], where),
-            reached={_share(cell, where): step for cell, step in entry["reached"].items()},
-            induction=entry.get("induction"),
-            initializer=entry.get("initializer"),
-            initializer_seed=entry.get("initializer_seed"),
-        )
-        for arm, entry in merged.items()
-    ]
-
-
-def _measured(points: Sequence[Mapping[str, Any]], top: Mapping[str, Any]) -> list[MeasuredCurve]:
-    """The curves of an own report, which its `convergence` holds point by point."""
-    status = {arm["name"]: arm["status"] for arm in top.get("arms", [])}
-    found: dict[str, list[tuple[int, int, int]]] = {}
-    for point in points:
-        found.setdefault(point["arm"], []).append((point["step"], point["passed"], point["total"]))
-    return [MeasuredCurve(arm, status.get(arm, "unknown"), tuple(sorted(at))) for arm, at in found.items()]
-
-
-def _share(cell: str, where: str) -> Fraction:
-    matched = CELL.fullmatch(cell.strip())
-    if matched is None or not int(matched.group(2)):
-        raise DataError(f"{where}: got {cell!r}, wanted `passed / total`")
-    return Fraction(int(matched.group(1)), int(matched.group(2)))
 
 
 def _joined(run: str, parts: Sequence[RunResults]) -> RunResults:
