@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import Any, Literal, Protocol
 
 from lpc_ray.analysis.normalise import CELL
+from lpc_ray.analysis.result_file import CurveTable, Point, ToldArm
 from lpc_ray.errors import DataError
 
 UNKNOWN = "unknown"
@@ -78,43 +79,44 @@ class ToldCurve:
         return self.reached[above]
 
 
-def told_curves(tables: Sequence[Mapping[str, Any]], where: str) -> list[ToldCurve]:
-    """Curves of which a table tells the first steps; tables on one arm are merged."""
-    merged: dict[str, dict[str, Any]] = {}
-    for entry in (entry for table in tables for entry in table.get("rows", [])):
-        lacking = [name for name in ("arm", "reached", "best") if name not in entry]
-        if lacking:
-            raise DataError(f"{where}: got a curve without {', '.join(lacking)}: {entry!r}")
-        known = merged.setdefault(entry["arm"], {**entry, "reached": {}})
-        for cell, step in entry["reached"].items():
-            if known["reached"].setdefault(cell, step) != step:
-                raise DataError(f"{where}: got two steps to {cell} for {entry['arm']}, wanted one")
-        if entry["best"] != known["best"]:
-            raise DataError(f"{where}: got two best scores for {entry['arm']}, wanted one")
-    return [
-        ToldCurve(
-            name=arm,
-            best=_share(entry["best"], where),
-            reached={_share(cell, where): step for cell, step in entry["reached"].items()},
-            induction=entry.get("induction"),
-            initializer=entry.get("initializer"),
-            initializer_seed=entry.get("initializer_seed"),
-        )
-        for arm, entry in merged.items()
-    ]
+def told_curves(tables: Sequence[CurveTable], where: str) -> list[ToldCurve]:
+    """One per arm; tables that tell of the same arm are merged. Raises: DataError where they disagree."""
+    arms: dict[str, ToldArm] = {}
+    reached: dict[str, dict[str, int | None]] = {}
+    for entry in (entry for table in tables for entry in table.rows):
+        if arms.setdefault(entry.arm, entry).best != entry.best:
+            raise DataError(f"{where}: got two best scores for {entry.arm}, wanted one")
+        known = reached.setdefault(entry.arm, {})
+        for cell, step in entry.reached.items():
+            if known.setdefault(cell, step) != step:
+                raise DataError(f"{where}: got two steps to {cell} for {entry.arm}, wanted one")
+    try:
+        return [
+            ToldCurve(
+                name=name,
+                best=_share(arm.best),
+                reached={_share(cell): step for cell, step in reached[name].items()},
+                induction=arm.induction,
+                initializer=arm.initializer,
+                initializer_seed=arm.initializer_seed,
+            )
+            for name, arm in arms.items()
+        ]
+    except DataError as error:
+        raise DataError(f"{where}: {error}") from error
 
 
-def measured_curves(points: Sequence[Mapping[str, Any]], arms: Sequence[Mapping[str, Any]]) -> list[MeasuredCurve]:
+def measured_curves(points: Sequence[Point], arms: Sequence[Mapping[str, Any]]) -> list[MeasuredCurve]:
     """The curves of an own report, which holds them point by point."""
-    status = {arm["name"]: arm["status"] for arm in arms}
+    status = {arm.get("name"): str(arm.get("status")) for arm in arms}
     found: dict[str, list[tuple[int, int, int]]] = {}
     for point in points:
-        found.setdefault(point["arm"], []).append((point["step"], point["passed"], point["total"]))
-    return [MeasuredCurve(arm, status.get(arm, "unknown"), tuple(sorted(at))) for arm, at in found.items()]
+        found.setdefault(point.arm, []).append((point.step, point.passed, point.total))
+    return [MeasuredCurve(arm, status.get(arm, UNKNOWN), tuple(sorted(at))) for arm, at in found.items()]
 
 
-def _share(cell: str, where: str) -> Fraction:
+def _share(cell: str) -> Fraction:
     matched = CELL.fullmatch(cell.strip())
     if matched is None or not int(matched.group(2)):
-        raise DataError(f"{where}: got {cell!r}, wanted `passed / total`")
+        raise DataError(f"got {cell!r}, wanted `passed / total`")
     return Fraction(int(matched.group(1)), int(matched.group(2)))

@@ -5,20 +5,18 @@ A file is JSON: lpc_ray's own report.json; tables keyed by run (`data/published/
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from lpc_ray.analysis.curves import MeasuredCurve, ToldCurve, measured_curves, told_curves
 from lpc_ray.analysis.normalise import row_of
+from lpc_ray.analysis.result_file import result_file
 from lpc_ray.analysis.row import Row
 from lpc_ray.errors import DataError
 
 OWN_REPORT = "report.json"
-SHARED = ("title", "facts", "denominators", "placeholders_counted", "run", "task")
-DERIVED = ("findings", "thresholds", "steps_to_quality", "break_even", "documents", "runs")
-LISTS = ("tables", "curves", "convergence", "arms", "baselines", "results", "rows")
 LABELS = ("name", "note")
 
 
@@ -49,27 +47,25 @@ def read_results(paths: Iterable[str | Path]) -> list[RunResults]:
 
 def parse_results(content: Any, where: str) -> list[RunResults]:
     """The runs in one parsed file: an entry may name its own."""
-    top = {"results": content} if isinstance(content, list) else content
-    if not isinstance(top, dict) or not any(name in top for name in LISTS):
-        raise DataError(f"{where}: got no results, wanted a list of them, or one of {', '.join(LISTS)}")
-    whole = top.get("run") or _name(Path(where))
-    defaults = {name: top[name] for name in ("task", "placeholders_counted") if top.get(name) is not None}
-    found: dict[str, list[Row]] = {whole: []} if "curves" in top or "convergence" in top else {}
-    ignored = set(top) - {*SHARED, *DERIVED, *LISTS}
-    for number, entry in enumerate(_entries(top, where), start=1):
+    file = result_file(content, where)
+    whole = file.run or _name(Path(where))
+    told = {"task": file.task, "placeholders_counted": file.placeholders_counted}
+    defaults = {name: value for name, value in told.items() if value is not None}
+    found: dict[str, list[Row]] = {whole: []} if file.curves or file.convergence else {}
+    ignored = file.ignored
+    for number, entry in enumerate(file.entries, start=1):
         run = entry.get("run") or whole
-        row, unread = row_of(entry, f"{where}, result {number}", top.get("denominators", {}), run=run, **defaults)
+        if not isinstance(run, str):
+            raise DataError(f"{where}, result {number}: got run = {run!r}, wanted text")
+        row, unread = row_of(entry, f"{where}, result {number}", file.denominators, run=run, **defaults)
         found.setdefault(run, []).append(row)
         ignored |= unread
-    lines = (
-        *told_curves(top.get("curves", []), where),
-        *measured_curves(top.get("convergence", []), top.get("arms", [])),
-    )
+    lines = (*told_curves(file.curves, where), *measured_curves(file.convergence, file.arms))
     return [
         RunResults(
             run=run,
-            title=(top.get("title") or run) if run == whole else run,
-            facts=top.get("facts") or {},
+            title=(file.title or run) if run == whole else run,
+            facts=file.facts or {},
             rows=tuple(_named(_merged(rows, where), where)),
             curves=lines if run == whole else (),
             ignored=tuple(sorted(ignored)),
@@ -90,18 +86,6 @@ def _load(path: Path) -> Any:
 def _name(path: Path) -> str:
     """A run that does not say its name goes by its file, or by its folder where the file is a report."""
     return path.resolve().parent.name if path.name == OWN_REPORT else path.stem
-
-
-def _entries(top: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
-    found = [
-        *(dict(entry, kind="baseline") if isinstance(entry, dict) else entry for entry in top.get("baselines", [])),
-        *(entry for name in ("arms", "results", "rows") for entry in top.get(name, [])),
-        *(entry for table in top.get("tables", []) for entry in table.get("rows", [])),
-    ]
-    for entry in found:
-        if not isinstance(entry, dict):
-            raise DataError(f"{where}: got {entry!r} as a result, wanted a mapping of fields")
-    return found
 
 
 def arm_key(row: Row) -> tuple:

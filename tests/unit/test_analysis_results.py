@@ -93,6 +93,7 @@ def test_a_bare_share_has_a_score_and_no_interval():
         ({"result": "3 / 4", "placeholders_counted": "maybe"}, "wanted one of yes, no, unknown"),
         ({"result": "3 / 4", "prefix_tokens": 4, "virtual_tokens": 5}, "with different values, wanted one num_tokens"),
         ({"arm": ""}, "got no name"),
+        ({"run": ["r"], "result": "3 / 4"}, "got run = ['r'], wanted text"),
     ],
 )
 def test_an_impossible_entry_is_refused_with_its_place(entry, message):
@@ -103,7 +104,7 @@ def test_an_impossible_entry_is_refused_with_its_place(entry, message):
 
 @pytest.mark.parametrize("content", [{}, {"scores": []}, 5, "x", [1]])
 def test_a_file_without_results_is_refused(content):
-    with pytest.raises(DataError, match=r"foreign\.json: got"):
+    with pytest.raises(DataError, match=r"foreign\.json.*: got"):
         parse_results(content, "foreign.json")
 
 
@@ -219,3 +220,59 @@ def test_the_report_job_compares_result_files_without_a_config(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(COMPARISON_FILES)
     refused = subprocess.run([*job, "/none.json"], capture_output=True, text=True, env={"PYTHONPATH": str(ROOT)})
     assert (refused.returncode, refused.stderr) == (2, "error: results /none.json: No such file or directory\n")
+
+
+LEAVES = st.one_of(
+    st.none(), st.booleans(), st.integers(-3, 30), st.floats(), st.sampled_from(["", "a", "3 / 4", "0 / 1 invalid"])
+)
+CURVE = {"arm": "a", "reached": {"12 / 19": 4, "15 / 19": None}, "best": "13 / 19"}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"best": "11 / 19"}, "curve a: got step 4 for 12/19, which its best, 11/19, denies"),
+        ({"best": "13 / 0"}, "got '13 / 0', wanted `passed / total`"),
+        ({"reached": {"12 / 19": 4, "11 / 19": 8}}, "a higher score at an earlier step"),
+        ({"reached": {"12 / 19": -1}}, "reached.12 / 19: got -1"),
+        ({"best": None}, "curves.0.rows.0.best: got None"),
+    ],
+)
+def test_a_curve_that_cannot_be_is_refused_with_the_files_name(change, message):
+    with pytest.raises(DataError) as raised:
+        parse_results({"curves": [{"rows": [CURVE | change]}]}, "foreign.json")
+    assert str(raised.value).startswith("foreign.json") and message in str(raised.value)
+
+
+KEYS = st.sampled_from(
+    ["arm", "result", "rows", "tables", "curves", "reached", "best", "arms", "results", "convergence", "step", "passed"]
+    + [
+        "total",
+        "score",
+        "run",
+        "task",
+        "status",
+        "name",
+        "kind",
+        "facts",
+        "denominators",
+        "placeholders_counted",
+        "title",
+    ]
+)
+JSON = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(KEYS, inner, max_size=5)),
+    max_leaves=20,
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(JSON)
+def test_any_json_is_read_or_refused_with_the_files_name(content):
+    try:
+        runs = parse_results(content, "foreign.json")
+    except DataError as error:
+        assert "foreign.json" in str(error)
+    else:
+        write_comparison(Folder(), "Any", runs) if runs else None
