@@ -25,7 +25,7 @@ COLUMNS = (
     ("expected_requests", "expected requests", "{:,}"),
     ("observed_requests", "observed requests", "{:,}"),
 )
-COMPARISON_FILES = ("results.json", "results.csv", "comparison.html")
+COMPARISON_FILES = ("results.json", "results.csv", "arms.csv", "comparison.html")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,29 @@ class Shared:
     task: str | None
     name: str
     rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ArmLine:
+    """A line of arms.csv: one arm over all tasks of a run that has several (`aggregate.Aggregate`, flat)."""
+
+    run: str | None
+    arm: str
+    tasks: str
+    passed: int | None
+    total: int | None
+    score: float | None
+    mean_task_score: float | None
+    mean_low: float | None
+    mean_high: float | None
+    request_tokens: float | None
+    prefix_tokens: float | None
+    prefix_bytes: int | None
+    offline_seconds: float | None
+    expected_requests: int | None
+    observed_requests: int | None
+    placeholders_counted: str
+    dominated_by: str
 
 
 def write_comparison(
@@ -104,6 +127,7 @@ def write_comparison(
     shared = shared_arms([row for found in runs for row in found.rows])
     folder.write_bytes("results.json", json_bytes({"title": title, "rows": rows, "runs": told}))
     folder.write_bytes("results.csv", csv_bytes(ParetoRow, places))
+    folder.write_bytes("arms.csv", csv_bytes(ArmLine, [line for section in sections for line in _arm_lines(section)]))
     folder.write_bytes("comparison.html", rendered("comparison.html.j2", title=title, sections=sections, shared=shared))
 
 
@@ -133,3 +157,13 @@ def _section(number: int, found: RunResults, thresholds: Sequence[Threshold]) ->
                 )
             )
     return Section(found, tables, plots)
+
+
+def _arm_lines(section: Section) -> list[ArmLine]:
+    lines = []
+    for found, place in zip(section.tables.aggregates, section.tables.aggregate_places, strict=True):
+        told = {name: getattr(found.row, name) for name in ArmLine.__dataclass_fields__ if hasattr(found.row, name)}
+        means = (found.mean_task_score, found.mean_low, found.mean_high)
+        mean = dict(zip(("mean_task_score", "mean_low", "mean_high"), means, strict=True))
+        lines.append(ArmLine(arm=place.name, tasks=found.row.status, dominated_by=place.dominated_by, **mean, **told))
+    return lines

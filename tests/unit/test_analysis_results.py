@@ -200,6 +200,15 @@ def test_the_page_that_compares_runs_opens_offline_and_names_every_row():
     assert all(entry["name"] in words for entry in merged["rows"])
     table = list(csv.DictReader(io.StringIO(folder["results.csv"].decode())))
     assert len(table) == len(merged["rows"]) == 77
+    arms = {(line["run"], line["arm"]): line for line in csv.DictReader(io.StringIO(folder["arms.csv"].decode()))}
+    whole, part = arms[("h100-pi-pilot", "R-PI KL")], arms[("cartridge-skillsbench", "Full skill")]
+    assert (whole["tasks"], whole["passed"], whole["total"], whole["score"]) == (
+        "4 of 4 tasks",
+        "31",
+        "65",
+        str(31 / 65),
+    )
+    assert (part["tasks"], part["passed"], part["total"], part["score"]) == ("3 of 4 tasks", "10", "46", "")
     assert {line["run"] for line in table} == {part["run"] for part in merged["runs"]} - {"a100-convergence"}
 
 
