@@ -46,18 +46,20 @@ class Decision:
     reason: str
 
 
-def promote(scores: Mapping[str, Sequence[float | None]], rule: PromotionRule) -> list[Decision]:
-    """One decision per family, best first, families without a score last.
+Scores = Mapping[str, Sequence[float | None]]
 
-    scores: answerer → the scores of its seeds on the focused task, None for an invalid one; `rule.beats` is no candidate
-    unless it is a family that should be: a family named there never exceeds itself.
+
+def promote(scores: Scores, rule: PromotionRule, baselines: Scores | None = None) -> list[Decision]:
+    """One decision per family, best first, families without a score last. A family that `beats` names stays behind.
+
+    scores: family → the scores of its seeds on the focused task, None for an invalid one. baselines: what else may be named.
     Raises: DataError where `rule.beats` has no score.
     """
-    bar = None
+    bar, answerers = None, {**(baselines or {}), **scores}
     if rule.beats is not None:
-        bar = _score(scores.get(rule.beats, ()), rule)
+        bar = _score(answerers.get(rule.beats, ()), rule)
         if bar is None:
-            known = ", ".join(sorted(scores)) or "none"
+            known = ", ".join(sorted(answerers)) or "none"
             raise DataError(
                 f"promotion: got no score of {rule.beats!r} to beat on the focused task, wanted one of {known}"
             )

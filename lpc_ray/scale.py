@@ -109,7 +109,8 @@ def stratum_jobs(
     recipe = copy.deepcopy(config.recipe) | {"sweep": sweep}
     checkpoints = sorted({steps[family] for family in seeds})
     training = {**recipe.get("training", {}), "checkpoint_steps": checkpoints}
-    whole = {**recipe, "training": training, "stopping": {"grace_steps": max(1, training.get("steps", 1))}}
+    last = focus_job(config).recipe.training.steps
+    whole = {**recipe, "training": training, "stopping": {"grace_steps": last}}
     return [_task_job(config, task, whole) for task in tasks]
 
 
@@ -130,7 +131,7 @@ def patient_jobs(config: PatientsConfig) -> dict[str, JobConfig]:
     return jobs
 
 
-def _task_job(config: ScaleConfig, task: str, recipe: Mapping[str, Any]) -> JobConfig:
+def _task_job(config: ScaleConfig, task: str, recipe: Mapping[Any, Any]) -> JobConfig:
     scale = config.scale
     settings = {**scale.settings, "tune": [task]}
     verification = {"kind": "skillsbench", "cases": scale.tasks, "settings": settings, "max_tokens": scale.max_tokens}
@@ -139,7 +140,7 @@ def _task_job(config: ScaleConfig, task: str, recipe: Mapping[str, Any]) -> JobC
 
 
 def _job(
-    config: ManyTasks, task: str, recipe: Mapping[str, Any], source: dict[str, Any], verification: dict[str, Any]
+    config: ManyTasks, task: str, recipe: Mapping[Any, Any], source: dict[str, Any], verification: dict[str, Any]
 ) -> JobConfig:
     raw = {
         "name": f"{config.name}.{task}",

@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from lpc_ray.analysis.compare import write_comparison
+from lpc_ray.analysis.convergence import curves
+from lpc_ray.analysis.curves import MeasuredCurve
 from lpc_ray.analysis.ledger import ArmRecord, BaselineRecord, best_step, rows
 from lpc_ray.analysis.results import RunResults
 from lpc_ray.analysis.row import Row
@@ -48,15 +50,19 @@ def run_many(config: ScaleConfig | PatientsConfig, run: Store, carry_out: CarryO
 def run_patients(config: PatientsConfig, run: Store, carry_out: CarryOut) -> list[Row]:
     """Every arm on every patient's record; the page says which initializer wins, by the best seed and by the mean."""
     found: list[Row] = []
-    for patient, job in patient_jobs(config).items():
+    lines: list[MeasuredCurve] = []
+    jobs = patient_jobs(config)
+    for patient, job in jobs.items():
         told = carry_out(job, run / patient)
+        lines += [replace(line, name=f"{patient}, {line.name}") for line in curves(told.arms)]
         found += [
             replace(row, source_tokens=told.source_tokens)
             for row in rows(told.arms, told.baselines, config.name, patient)
         ]
     facts = {"patients": list(config.patients.ids), "questions that choose the step": config.patients.num_tune}
-    results = RunResults(config.name, f"{config.name}: records of LongHealth", facts, tuple(found), (), ())
-    write_comparison(run, f"lpc_ray: {config.name}", [results])
+    results = RunResults(config.name, f"{config.name}: records of LongHealth", facts, tuple(found), tuple(lines), ())
+    thresholds = next(iter(jobs.values())).report.thresholds
+    write_comparison(run, f"lpc_ray: {config.name}", [results], thresholds)
     return found
 
 
@@ -70,8 +76,7 @@ def run_scale(config: ScaleConfig, run: Store, carry_out: CarryOut) -> list[Row]
     scale = config.scale
     focused = carry_out(focus_job(config), run / scale.focus)
     scores, steps = family_scores(focused.arms), family_steps(focused.arms)
-    decisions = promote({**baseline_scores(focused.baselines), **scores}, scale.promotion)
-    decisions = [decision for decision in decisions if decision.family in scores]
+    decisions = promote(scores, scale.promotion, baseline_scores(focused.baselines))
     run.write_json(PROMOTION_FILE, promotion_record(config, decisions, steps))
     found: list[Row] = []
     for job, task in zip(stratum_jobs(config, strata.tasks, decisions, steps), strata.tasks, strict=True):

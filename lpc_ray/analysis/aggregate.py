@@ -1,4 +1,7 @@
-"""Arms over all tasks of one run: a sum is given only where every task of the run has a score."""
+"""Arms over all tasks of one run: a sum is given only where an arm has a score on every task that can be scored.
+
+A task on which nothing in the run has a score (no tests, a harness that fails its own reference) counts for no arm.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -37,8 +40,9 @@ def by_arm(rows: Sequence[Row]) -> list[Aggregate]:
         groups.setdefault((*key, row.num_tokens if key in sized else None), []).append(row)
     tasks: dict[str | None, dict[str | None, None]] = {}
     for row in rows:
-        tasks.setdefault(row.run, {})[row.task] = None
-    return [_aggregate(group, list(tasks[group[0].run])) for group in groups.values()]
+        if row.score is not None:
+            tasks.setdefault(row.run, {})[row.task] = None
+    return [_aggregate(group, list(tasks.get(group[0].run, {}))) for group in groups.values()]
 
 
 def _aggregate(group: Sequence[Row], tasks: Sequence[str | None]) -> Aggregate:
@@ -47,7 +51,8 @@ def _aggregate(group: Sequence[Row], tasks: Sequence[str | None]) -> Aggregate:
     passed = sum(row.passed or 0 for row in scored.values())
     total = sum(row.total or 0 for row in scored.values())
     scores = [row.score for row in scored.values() if row.score is not None]
-    interval = bootstrap_mean(scores) if not uncounted else None
+    is_whole = bool(tasks) and not uncounted
+    interval = bootstrap_mean(scores) if is_whole else None
     counts = {"passed": passed, "total": total} if total else {"passed": None, "total": None}
     row = replace(
         group[0],
@@ -69,10 +74,10 @@ def _aggregate(group: Sequence[Row], tasks: Sequence[str | None]) -> Aggregate:
         note="",
     )
     return Aggregate(
-        row=replace(row, **(score_fields(passed, total) if total and not uncounted else counts)),
+        row=replace(row, **(score_fields(passed, total) if total and is_whole else counts)),
         num_tasks=len(tasks),
         uncounted_tasks=uncounted,
-        mean_task_score=sum(scores) / len(scores) if scores and not uncounted else None,
+        mean_task_score=sum(scores) / len(scores) if scores and is_whole else None,
         mean_low=interval[0] if interval else None,
         mean_high=interval[1] if interval else None,
     )

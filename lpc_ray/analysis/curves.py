@@ -9,7 +9,7 @@ from lpc_ray.analysis.normalise import CELL
 from lpc_ray.analysis.result_file import CurveTable, Point, ToldArm
 from lpc_ray.errors import DataError
 
-UNKNOWN = "unknown"
+UNKNOWN: Literal["unknown"] = "unknown"
 FirstStep = int | None | Literal["unknown"]
 
 

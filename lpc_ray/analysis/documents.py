@@ -75,8 +75,8 @@ def total_delta(verdicts: Sequence[DocumentVerdict]) -> int:
 def _verdict(one: Sequence[Row], other: Sequence[Row], first: str, second: str) -> DocumentVerdict:
     total = one[0].total or 0
     bests = [max(row.passed or 0 for row in side) for side in (one, other)]
-    means = [_mean(side) for side in (one, other)]
-    delta = None if None in means else means[1] - means[0]
+    first_mean, second_mean = _mean(one), _mean(other)
+    delta = None if first_mean is None or second_mean is None else second_mean - first_mean
     return DocumentVerdict(
         task=one[0].task,
         source_tokens=one[0].source_tokens,
@@ -87,8 +87,8 @@ def _verdict(one: Sequence[Row], other: Sequence[Row], first: str, second: str) 
         second_best=bests[1],
         first_seeds=_seeds(one),
         second_seeds=_seeds(other),
-        first_mean=None if means[0] is None else float(means[0]),
-        second_mean=None if means[1] is None else float(means[1]),
+        first_mean=None if first_mean is None else float(first_mean),
+        second_mean=None if second_mean is None else float(second_mean),
         mean_delta=None if delta is None else float(delta),
         by_best=_winner(bests[1] - bests[0]),
         by_mean=None if delta is None else _winner(delta),

@@ -38,6 +38,16 @@ def test_an_arm_that_lacks_a_task_has_a_count_and_no_score():
     assert (second.row.passed, second.row.score) == (3, 3 / 8)
 
 
+def test_a_task_that_nothing_could_score_counts_for_no_arm():
+    confounded = [row(name, task="u", status="harness_confounded") for name in "ab"]
+    rows = [row("a", 1, 4, task="t"), row("b", 2, 4, task="t"), *confounded]
+    assert [(found.row.score, found.row.status) for found in by_arm(rows)] == [
+        (0.25, "1 of 1 tasks"),
+        (0.5, "1 of 1 tasks"),
+    ]
+    assert [found.row.score for found in by_arm(confounded)] == [None, None]
+
+
 def test_sums_never_cross_runs():
     rows = [row("a", passed, 4, task="t", run=run) for run, passed in (("r", 1), ("s", 4))]
     assert [(found.row.run, found.row.passed) for found in by_arm(rows)] == [("r", 1), ("s", 4)]

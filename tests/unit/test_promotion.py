@@ -8,7 +8,7 @@ from lpc_ray.analysis.results import read_results
 from lpc_ray.errors import DataError
 from lpc_ray.promotion import PromotionRule, promote
 
-SCORES = {"ss": [0.6, 0.5], "bo": [0.9, 0.3], "csb": [0.7, 0.7], "raw": [None, 0.1], "ar": [None], "no_context": [0.4]}
+SCORES = {"ss": [0.6, 0.5], "bo": [0.9, 0.3], "csb": [0.7, 0.7], "raw": [None, 0.1], "ar": [None]}
 
 
 def promoted(scores=SCORES, **rule) -> list[str]:
@@ -20,7 +20,7 @@ def reason(family, **rule) -> str:
 
 
 def test_without_bounds_every_family_with_a_score_goes_on_best_first():
-    assert promoted() == ["bo", "csb", "ss", "no_context", "raw"]
+    assert promoted() == ["bo", "csb", "ss", "raw"]
     assert reason("ar") == "no seed has a score"
 
 
@@ -48,6 +48,12 @@ def test_who_goes_on_gets_the_seeds_and_the_others_the_rest():
     seeds = {d.family: d.seeds for d in promote(SCORES, PromotionRule(beats="ss", seeds=(0, 1, 2), rest_seeds=(0,)))}
     assert (seeds["bo"], seeds["ss"], seeds["ar"]) == ((0, 1, 2), (0,), (0,))
     assert promote(SCORES, PromotionRule(beats="ss"))[-1].seeds == ()
+
+
+def test_a_baseline_may_set_the_bar_and_is_never_promoted_itself():
+    decisions = promote(SCORES, PromotionRule(beats="no_context", most=3), {"no_context": [0.65]})
+    assert [decision.family for decision in decisions if decision.is_promoted] == ["bo", "csb"]
+    assert "no_context" not in {decision.family for decision in decisions}
 
 
 def test_a_rule_that_names_nobody_is_refused():
