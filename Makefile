@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 LOCK := cluster/requirements-cpu.lock
 
-.PHONY: demo test check unit install
+.PHONY: demo serve test test-browser check unit install
 .DEFAULT_GOAL := demo
 
 install: $(VENV)/.installed
@@ -23,6 +23,10 @@ $(VENV)/.installed: $(LOCK) pyproject.toml
 demo: install
 	$(BIN)/python jobs/pi_scale.py --config jobs/configs/pi_scale.cpu.yaml
 
+# The best prefix of the demo, as model="smollm2-135m-instruct:demo" at http://127.0.0.1:8000
+serve: install
+	$(BIN)/python -m serve.app --run runs/demo
+
 unit: install
 	$(BIN)/python -m pytest -q tests/unit
 
@@ -35,3 +39,7 @@ check: install
 
 test: check
 	$(BIN)/python -m pytest -q tests/integration tests/e2e
+
+# Needs Chromium on this machine, which `make test` does not.
+test-browser: install
+	$(BIN)/python -m pytest -q tests/browser

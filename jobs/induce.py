@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Induction alone: source documents to stored traces."""
+"""Induction alone: source documents to stored traces. With --preview N: N chunks' worth, shown and costed, not stored."""
 
 from lpc_ray.cli import run_job
 
@@ -7,8 +7,17 @@ from lpc_ray.cli import run_job
 def work(plan, run):
     from lpc_ray.adapters.pipeline import run_stages
 
-    run_stages(plan, run, "induce")
+    run_stages(plan, run, "induce", "show_induction")
+
+
+def preview(plan, count):
+    from lpc_ray.adapters.induction_preview import preview_induction
+    from lpc_ray.adapters.pipeline import connect
+    from lpc_ray.console import Console
+
+    connect(plan)
+    preview_induction(plan, count, Console())
 
 
 if __name__ == "__main__":
-    run_job(__doc__, work)
+    run_job(__doc__, work, preview=preview)

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from json import JSONDecodeError, loads
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from safetensors import SafetensorError
@@ -19,21 +19,22 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
 from lpc_ray.errors import ArtifactError, PrefixNotFoundError, StorageError
+from lpc_ray.handles import MANIFEST_FILE
 from lpc_ray.identity import ModelIdentity, check_same
 from lpc_ray.records import digest_of
 from lpc_ray.storage import TEMPORARY, Store
 
 SCHEMA_VERSION = 1
 TENSOR_FILE = "prefix.safetensors"
-MANIFEST_FILE = "lpc.json"
 LAYOUT = "LPHD"
+Kind = Literal["cartridge", "reasoncache", "kv_prefix", "skill"]
 
 
 @dataclass(frozen=True)
 class Manifest:
     """`lpc.json`. `digest` covers the tensors and the identity; provenance, costs and verification may be told anew.
 
-    kind: cartridge, reasoncache, kv_prefix or skill. layout: LPHD, layers × prefix tokens × KV heads × head dim.
+    layout: LPHD, layers × prefix tokens × KV heads × head dim.
     Keys are stored after RoPE, as if at positions 0…num_tokens−1, of which the first `frozen_tokens` were not trained.
     """
 
@@ -42,7 +43,7 @@ class Manifest:
     num_tokens: int
     frozen_tokens: int
     dtype: str
-    kind: str = "cartridge"
+    kind: Kind = "cartridge"
     layout: str = LAYOUT
     position_rule: str = "own phases 0..P-1; the prompt starts at the sum of visible lengths"
     k_max: int = 1
@@ -64,8 +65,15 @@ def prefix_digest(keys: torch.Tensor, values: torch.Tensor, identity: ModelIdent
     hasher = sha256()
     for tensor in (keys, values):
         hasher.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return digest_of_hash(hasher.hexdigest(), list(keys.shape), keys.dtype, identity, frozen_tokens)
+
+
+def digest_of_hash(
+    tensor_hash: str, shape: list[int], dtype: torch.dtype, identity: ModelIdentity, frozen_tokens: int
+) -> str:
+    """`prefix_digest` of tensors whose bytes, keys before values, have the SHA-256 `tensor_hash`."""
     compared = {key: value for key, value in identity.as_dict().items() if key not in ("model_id", "revision")}
-    return digest_of(hasher.hexdigest(), list(keys.shape), str(keys.dtype), frozen_tokens, compared)
+    return digest_of(tensor_hash, shape, str(dtype), frozen_tokens, compared)
 
 
 def publish(
@@ -157,6 +165,17 @@ def parse_manifest(text: str, where: str) -> Manifest:
         raise ArtifactError(f"{where}: not an LPC manifest: {type(error).__name__}: {error}") from error
 
 
+def stored_manifest(store: Store, digest: str) -> Manifest:
+    """The manifest of LPC `digest` in a store of artifacts.
+
+    Raises: PrefixNotFoundError for a digest the store does not hold, ArtifactError for a malformed manifest.
+    """
+    path = f"{digest}/{MANIFEST_FILE}"
+    if not store.exists(path):
+        raise PrefixNotFoundError(f"prefix {digest}: not in {store}")
+    return parse_manifest(store.read_bytes(path).decode("utf-8", "replace"), where=store.path(path))
+
+
 def load_prefix(folder: Path | str, wanted: ModelIdentity) -> tuple[Manifest, torch.Tensor, torch.Tensor]:
     """Manifest, keys and values [L, P, H, D] of the LPC in local `folder`, checked against the model and the digest.
 
@@ -171,6 +190,12 @@ def load_prefix(folder: Path | str, wanted: ModelIdentity) -> tuple[Manifest, to
     except (OSError, SafetensorError, KeyError) as error:
         raise ArtifactError(f"{path}: corrupt or missing tensors: {error}") from error
     _check_tensors(keys, values, manifest.identity, where=str(path))
+    got, told = (keys.shape[1], str(keys.dtype)), (manifest.num_tokens, f"torch.{manifest.dtype}")
+    if got != told or not 0 <= manifest.frozen_tokens <= manifest.num_tokens:
+        raise ArtifactError(
+            f"{path}: got {got[0]} tokens of {got[1]}, wanted {told[0]} of {told[1]}, {manifest.frozen_tokens} of them frozen, "
+            "as the manifest tells"
+        )
     digest = prefix_digest(keys, values, manifest.identity, manifest.frozen_tokens)
     if digest != manifest.digest:
         raise ArtifactError(f"{path}: got digest {digest} from the tensors, wanted {manifest.digest} of the manifest")

@@ -23,14 +23,16 @@ def run_job(
     description: str | None,
     work: Callable[..., None],
     arguments: list[str] | None = None,
+    preview: Callable[..., None] | None = None,
     work_many: Callable[..., None] | None = None,
 ) -> None:
     """Parse, plan, then call `work(plan, run)`; exits with 2 and one line for an error of the user's.
 
     work: imports Ray and the rest itself, so that a bad config is refused at once.
+    preview: called as `preview(plan, count)` instead where the user asks for `--preview COUNT`.
     work_many: called as `work_many(config, run, unsandboxed)` for a config that names several tasks.
     """
-    options = _options(description, arguments)
+    options = _options(description, arguments, has_preview=preview is not None)
     try:
         many = load_many(options.config, options.override) if work_many else None
         if many and work_many:
@@ -41,10 +43,13 @@ def run_job(
         run = Store(store_url(config)) / config.name
         if options.dry_run:
             _show(plan, run)
+        elif preview is not None and options.preview:
+            preview(plan, options.preview)
         else:
             work(plan, run)
     except LPCError as error:
-        print(f"error: {error}", file=sys.stderr)
+        # Ray raises a worker's error as one that quotes the whole traceback, with the error itself as its cause.
+        print(f"error: {getattr(error, 'cause', error)}", file=sys.stderr)
         sys.exit(2)
 
 
@@ -72,15 +77,25 @@ def store_url(config: JobConfig) -> str:
     return os.path.abspath(url)
 
 
-def _options(description: str | None, arguments: list[str] | None) -> argparse.Namespace:
+def _options(description: str | None, arguments: list[str] | None, has_preview: bool) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--config", default=str(DEFAULT_CONFIG), help="job config (default: %(default)s)")
     parser.add_argument("--dry-run", action="store_true", help="print config, arms and what exists; do nothing")
     parser.add_argument(
         "--unsandboxed", action="store_true", help="run replies' code without isolation: it may do anything"
     )
+    if has_preview:
+        parser.add_argument(
+            "--preview", type=_count, metavar="N", help="show N chunks' worth and its cost; store nothing"
+        )
     parser.add_argument("override", nargs="*", help="any field, such as recipe.training.lr=0.02")
     return parser.parse_args(arguments)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"got {text!r}, wanted a whole number above 0")
+    return int(text)
 
 
 def _show(plan: Plan, run: Store) -> None:

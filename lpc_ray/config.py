@@ -14,9 +14,19 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from lpc_ray.errors import ConfigError
 
-Objective = Literal["ntp", "kl"]
-InitializerName = Literal["first_k", "sci", "strided_rope", "random_vectors"]
+Objective = Literal["ntp", "kl", "mix"]
+InitializerName = Literal[
+    "first_k",
+    "sci",
+    "strided_rope",
+    "text",
+    "random_tokens",
+    "random_vectors",
+    "pretrained",
+    "attention_matching",
+]
 VerifierKind = Literal["short_answer", "gsm8k", "longhealth", "skillsbench"]
+GENERAL = "general"  # the family whose traces know no source: the prefix-free model's own replies
 EARLY_STEPS = (0, 1, 2, 4, 8, 16, 24, 48)
 
 
@@ -55,12 +65,57 @@ class PrefixRecipe(Strict):
     sci_chunk_tokens: Annotated[int, Field(ge=1)] = 64
 
 
+class TextRecipe(Strict):
+    """`path`: a UTF-8 file; `text` starts from its first tokens."""
+
+    path: str
+
+
+class PretrainedRecipe(Strict):
+    """An earlier LPC: `handle` (or digest) in `store`, a run's folder or any store that `lpc` wrote."""
+
+    store: str
+    handle: str
+
+
+class AttentionMatchingRecipe(Strict):
+    """`query_tokens` tokens of the material, in sampled chunks, ask; `ridge` pulls solved values towards the tokens' own."""
+
+    query_tokens: Annotated[int, Field(ge=1)] = 256
+    query_chunk_tokens: Annotated[int, Field(ge=1)] = 64
+    ridge: Annotated[float, Field(gt=0)] = 1e-3
+
+
+class InitializersRecipe(Strict):
+    """What some initializers need besides the source.
+
+    `training_free`: initializers whose untrained prefixes are baselines, beside the text prefill, in every prefix size.
+    """
+
+    text: TextRecipe | None = None
+    pretrained: PretrainedRecipe | None = None
+    attention_matching: AttentionMatchingRecipe = AttentionMatchingRecipe()
+    training_free: tuple[InitializerName, ...] = ()
+
+
+class PrefixesRecipe(Strict):
+    """LPCs that exist already, verified beside the baselines: handles, digests or compositions `a+b` in `store`."""
+
+    store: str
+    handles: Annotated[tuple[str, ...], Field(min_length=1)]
+
+
 class TrainingRecipe(Strict):
     """AdamW on the prefix, weight decay 0. `lr` is for values; keys use `lr * key_lr_factor`.
 
     A step takes the next traces that fit `batch_tokens` (over all workers), packed into windows of `window_tokens`. After
     `warmup_steps` the rate follows a cosine down to `final_lr_fraction`. Checkpoints: 0, 1, 2, 4, 8, 16, 24, 48, then every
-    `checkpoint_interval` steps, and the last step. `topk_mass`: keep the shortest rank prefix that reaches it.
+    `checkpoint_interval` steps, and the last step.
+
+    Distillation: `topk_mass` keeps the shortest rank prefix that reaches it. `teacher_targets`: the top-k stored in the
+    traces, or the whole vocabulary, recomputed at every step with the source before the frozen model. `mix_ntp_weight`: the
+    share of next-token prediction in objective `mix`. `general_share` of the tokens are general prompts (family
+    `general`), distilled from the prefix-free model. `teacher_tokens`: train on as many traces as cost so many in all.
     """
 
     steps: Annotated[int, Field(ge=1)] = 60
@@ -77,6 +132,21 @@ class TrainingRecipe(Strict):
     checkpoint_steps: tuple[int, ...] | None = None
     topk_mass: Annotated[float, Field(gt=0, le=1)] | None = None
     renormalise_topk: bool = False
+    kl_temperature: Annotated[float, Field(gt=0)] = 1.0
+    mix_ntp_weight: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    teacher_targets: Literal["stored", "recomputed"] = "stored"
+    general_share: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    teacher_tokens: Annotated[int, Field(ge=1)] | None = None
+
+    @model_validator(mode="after")
+    def _temperature_has_a_whole(self) -> "TrainingRecipe":
+        is_whole = self.renormalise_topk or (self.teacher_targets == "recomputed" and self.topk_mass is None)
+        if self.kl_temperature != 1 and not is_whole:
+            raise ValueError(
+                f"recipe.training.kl_temperature: got {self.kl_temperature:g} over a cut-off distribution, whose rest is "
+                f"unknown; wanted 1, renormalise_topk: true, or teacher_targets: recomputed without topk_mass"
+            )
+        return self
 
     def checkpoints(self) -> list[int]:
         """The optimizer steps at which the prefix is published and verified, ascending, ending at `steps`."""
@@ -159,8 +229,10 @@ class Recipe(Strict):
     prompt: PromptRecipe = PromptRecipe()
     induction: InductionRecipe = InductionRecipe()
     prefix: PrefixRecipe = PrefixRecipe()
+    initializers: InitializersRecipe = InitializersRecipe()
     training: TrainingRecipe = TrainingRecipe()
     verification: VerificationRecipe
+    prefixes: PrefixesRecipe | None = None
     off_source: OffSourceRecipe | None = None
     gate: GateRecipe | None = None
     sweep: Annotated[tuple[SweepEntry, ...], Field(min_length=1)]
@@ -249,6 +321,11 @@ class JobConfig(Strict):
                         f"recipe.sweep: got induction {family!r}, wanted one of recipe.induction.families: "
                         f"{', '.join(sorted(known)) or 'none given'}{_nearest(family, known)}"
                     )
+        if self.recipe.training.general_share and GENERAL not in known:
+            raise ValueError(
+                f"recipe.training.general_share: got {self.recipe.training.general_share:g} without a family "
+                f"recipe.induction.families.{GENERAL}, whose prompts are to be mixed in"
+            )
         return self
 
     @model_validator(mode="after")

@@ -24,6 +24,11 @@ def model_cache() -> Path:
     return Path(os.environ.get("LPC_CACHE", Path.home() / ".cache" / "lpc_ray")) / "models"
 
 
+def prefix_cache() -> Path:
+    """The folder of local copies of LPCs that lie in object stores: `$LPC_CACHE/prefixes`."""
+    return model_cache().parent / "prefixes"
+
+
 def resolve_model(model_id: str) -> str:
     """What to hand to `from_pretrained`: the prepared folder for the embedded model, else `model_id` itself."""
     if model_id == EMBEDDED_MODEL:

@@ -4,11 +4,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from lpc_ray.analysis.induction_quality import quality
 from lpc_ray.analysis.ledger import ArmRecord, BaselineRecord, StepScore, best_step
 from lpc_ray.analysis.significance import SCORED
 from lpc_ray.arm_store import ArmStore
-from lpc_ray.artifact import MANIFEST_FILE, parse_manifest, tell
-from lpc_ray.matrix import Arm
+from lpc_ray.artifact import stored_manifest, tell
+from lpc_ray.config import GENERAL, InitializerName
+from lpc_ray.handles import ARTIFACTS
+from lpc_ray.matrix import Arm, TraceSet
 from lpc_ray.plan import Plan
 from lpc_ray.records import Outcome, digest_of
 from lpc_ray.storage import Store
@@ -91,10 +94,27 @@ def sizes(plan: Plan) -> list[int]:
     return sorted({arm.num_tokens for arm in plan.arms})
 
 
-def prefill_key(plan: Plan, num_tokens: int) -> str:
-    """Under which name the run remembers the untrained prefix of the document's first tokens."""
+def untrained(plan: Plan) -> list[tuple[InitializerName, int]]:
+    """(initializer, tokens) of the untrained prefixes that are baselines: the text prefill, and what the recipe adds."""
+    names = dict.fromkeys(("first_k", *plan.config.recipe.initializers.training_free))
+    return [(name, size) for name in names for size in sizes(plan)]
+
+
+def untrained_name(initializer: InitializerName) -> str:
+    return "text_prefill" if initializer == "first_k" else initializer
+
+
+def untrained_key(plan: Plan, initializer: InitializerName, num_tokens: int) -> str:
+    """Under which name the run remembers an untrained prefix."""
     recipe = plan.config.recipe
-    return "prefill-" + digest_of(recipe.model.model_dump(mode="json"), plan.material[:num_tokens], num_tokens)
+    told = [recipe.model.model_dump(mode="json"), recipe.prefix.model_dump(mode="json"), plan.material, num_tokens]
+    return f"{initializer}-{digest_of(*told, plan.starts.digests.get(initializer))}"
+
+
+def library_key(plan: Plan, handle: str) -> str:
+    """Under which name the run remembers the LPC that a handle of `recipe.prefixes` pointed to."""
+    assert plan.config.recipe.prefixes is not None
+    return f"handle-{digest_of(plan.config.recipe.prefixes.store, handle)}"
 
 
 def _told(plan: Plan, name: str, num_tokens: int | None) -> Subject:
@@ -132,7 +152,7 @@ def arm_record(plan: Plan, run: Store, arm: Arm) -> ArmRecord:
         scores = tuple(score for score in scores if score.step <= end["step"])
     best = best_step(scores)
     checkpoints = {checkpoint.step: checkpoint for checkpoint in ArmStore(run, arm.id).checkpoints()}
-    told = trace_set(run, arm)
+    told = trace_sets(plan, run, arm)
     held_out = (outcomes.get(best.digest, "held_out") or ()) if best else ()
     return ArmRecord(
         name=arm.name,
@@ -177,44 +197,89 @@ def baseline_records(plan: Plan, run: Store) -> list[BaselineRecord]:
     """The baselines that have been verified, prompts first."""
     outcomes = OutcomeStore(run, plan.protocol)
 
-    def record(name: Any, size: int, subject: str, prefix_bytes: int) -> BaselineRecord:
+    def record(name: str, size: int, subject: str, prefix_bytes: int) -> BaselineRecord:
         tune, held_out = outcomes.get(subject, "tune") or (), outcomes.get(subject, "held_out") or ()
         return BaselineRecord(name, size, prefix_bytes, tune, held_out)
 
     found = [record(name, size, subject.name, 0) for name, size, subject in prompt_baselines(plan)]
-    for size in sizes(plan):
-        digest = prefill_digest(plan, run, size)
+    keys = [(untrained_name(name), untrained_key(plan, name, size)) for name, size in untrained(plan)]
+    for name, key in keys + [(handle, library_key(plan, handle)) for handle in library_handles(plan)]:
+        digest = baseline_digest(run, key)
         if digest is not None:
-            found.append(record("text_prefill", size, digest, _prefix_bytes(run, digest)))
+            manifest = stored_manifest(run / ARTIFACTS, digest)
+            found.append(record(name, manifest.num_tokens, digest, manifest.num_bytes))
     return [baseline for baseline in found if baseline.tune or baseline.held_out]
 
 
-def prefill_digest(plan: Plan, run: Store, num_tokens: int) -> str | None:
-    path = f"baselines/{prefill_key(plan, num_tokens)}.json"
+def library_handles(plan: Plan) -> tuple[str, ...]:
+    prefixes = plan.config.recipe.prefixes
+    return prefixes.handles if prefixes is not None else ()
+
+
+def baseline_digest(run: Store, key: str) -> str | None:
+    """The artifact that the run remembers under `key`."""
+    path = f"baselines/{key}.json"
     return run.read_json(path)["digest"] if run.exists(path) else None
 
 
-def set_prefill_digest(plan: Plan, run: Store, num_tokens: int, digest: str) -> None:
-    run.write_json(f"baselines/{prefill_key(plan, num_tokens)}.json", {"digest": digest})
+def set_baseline_digest(run: Store, key: str, digest: str) -> None:
+    run.write_json(f"baselines/{key}.json", {"digest": digest})
 
 
-def trace_set(run: Store, arm: Arm) -> dict[str, Any]:
-    """Counts of an arm's trace set, and `seconds`: the time its induction took over all sessions."""
-    folder = run / f"traces/{arm.traces}"
-    seconds = folder.read_json(INDUCTION_FILE)["seconds"] if folder.exists(INDUCTION_FILE) else 0.0
-    return {**TraceStore(folder).summary(), "seconds": seconds}
+def trace_sets(plan: Plan, run: Store, arm: Arm) -> dict[str, Any]:
+    """Counts of the traces an arm trains on, and `seconds`: the time their induction took over all sessions.
+
+    Where `training.teacher_tokens` takes part of the source's trace set, the counts are of that part, the seconds of all.
+    """
+    told: dict[str, Any] = {"rows": 0, "teacher_tokens": 0, "seconds": 0.0, "dropped": {}}
+    for one in arm.trace_sets:
+        budget = None if one.family == GENERAL else plan.config.recipe.training.teacher_tokens
+        counts = TraceStore(run / f"traces/{one.id}").summary(budget)
+        told["rows"] += counts["rows"]
+        told["teacher_tokens"] += counts["teacher_tokens"]
+        told["seconds"] += induction_record(run, one).get("seconds", 0.0)
+        for reason, count in counts["dropped"].items():
+            told["dropped"][reason] = told["dropped"].get(reason, 0) + count
+    return told
 
 
-def add_induction_seconds(run: Store, arm: Arm, seconds: float) -> None:
-    spent = trace_set(run, arm)["seconds"] + seconds
-    (run / f"traces/{arm.traces}").write_json(
-        INDUCTION_FILE, {"seconds": spent, "family": arm.induction, "induction_seed": arm.induction_seed}
+def add_induction_seconds(run: Store, one: TraceSet, seconds: float) -> None:
+    """Beside the traces of `one`: what its induction took, added to what it took before."""
+    record = induction_record(run, one)
+    told = {"family": one.family, "induction_seed": one.induction_seed, "seconds": record.get("seconds", 0.0) + seconds}
+    (run / f"traces/{one.id}").write_json(INDUCTION_FILE, {**record, **told})
+
+
+def judge_induction(plan: Plan, run: Store, one: TraceSet) -> None:
+    """Beside the traces of `one`: their quality, judged once for the rows there are."""
+    rows = TraceStore(run / f"traces/{one.id}").all_rows()
+    record = induction_record(run, one)
+    if record.get("judged_rows") == len(rows):
+        return
+    sources = {document.digest: document.text for document in plan.documents}
+    found = quality(
+        rows,
+        text_of=lambda ids: plan.tokenizer.decode(ids, skip_special_tokens=True),
+        source_of=lambda digest: None if one.family == GENERAL else sources.get(digest, plan.document_text),
     )
+    told = {"judged_rows": len(rows), "quality": asdict(found)}
+    (run / f"traces/{one.id}").write_json(INDUCTION_FILE, {**record, **told})
+
+
+def induction_record(run: Store, one: TraceSet) -> dict[str, Any]:
+    """What is known of how `one` was made: seconds, family, induction_seed, quality. Empty before."""
+    folder = run / f"traces/{one.id}"
+    return folder.read_json(INDUCTION_FILE) if folder.exists(INDUCTION_FILE) else {}
+
+
+def induction_reports(plan: Plan, run: Store) -> list[dict[str, Any]]:
+    """The records of all trace sets of the plan that have been made and judged."""
+    records = [induction_record(run, one) for one in plan.trace_sets()]
+    return [record for record in records if "quality" in record]
 
 
 def _prefix_bytes(run: Store, digest: str) -> int:
-    path = f"artifacts/{digest}/{MANIFEST_FILE}"
-    return parse_manifest(run.read_bytes(path).decode(), where=run.path(path)).num_bytes
+    return stored_manifest(run / ARTIFACTS, digest).num_bytes
 
 
 def facts(plan: Plan, when: Callable[[], str]) -> dict[str, Any]:

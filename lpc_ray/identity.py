@@ -71,10 +71,10 @@ def model_identity(model: str, revision: str | None = None) -> ModelIdentity:
 
     Raises: ConfigError when the config or tokenizer cannot be read.
     """
-    from transformers import AutoConfig, AutoTokenizer
+    from transformers import AutoTokenizer
 
+    config = text_config(model, revision)
     try:
-        config = AutoConfig.from_pretrained(model, revision=revision).get_text_config()
         tokenizer = AutoTokenizer.from_pretrained(model, revision=revision)
     except (OSError, ValueError) as error:
         raise ConfigError(f"model {model!r}: {str(error).splitlines()[0]}") from error
@@ -93,6 +93,17 @@ def model_identity(model: str, revision: str | None = None) -> ModelIdentity:
         head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
         max_positions=config.max_position_embeddings,
     )
+
+
+def text_config(model: str, revision: str | None = None) -> Any:
+    """The config of a model's text part. Raises: ConfigError when it cannot be read."""
+    from huggingface_hub.errors import StrictDataclassError
+    from transformers import AutoConfig
+
+    try:
+        return AutoConfig.from_pretrained(model, revision=revision).get_text_config()
+    except (OSError, ValueError, StrictDataclassError) as error:
+        raise ConfigError(f"model {model!r}: {str(error).splitlines()[0]}") from error
 
 
 def _weights_hash(folder: Path) -> str | None:

@@ -1,16 +1,29 @@
 """The sweep's axes multiplied out into arms, and the ids under which everything is stored."""
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
-from lpc_ray.config import InitializerName, Objective, Recipe, as_axis
+from lpc_ray.config import GENERAL, InitializerName, Objective, Recipe, as_axis
 from lpc_ray.errors import ConfigError
 from lpc_ray.records import Document, digest_of
 
 
 @dataclass(frozen=True, slots=True)
+class TraceSet:
+    """What one family made of the source under one seed; the folder `traces/<id>` of a run."""
+
+    family: str
+    induction_seed: int
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Arm:
-    """One cell of the sweep. `traces` is the id of its trace set, `id` covers all that its training depends on."""
+    """One cell of the sweep. `traces` is the id of its trace set, `general_traces` that of the general prompts mixed in
+    (None without), `id` covers all that its training depends on.
+    """
 
     induction: str
     objective: Objective
@@ -20,7 +33,15 @@ class Arm:
     initializer_seed: int
     induction_seed: int
     traces: str
+    general_traces: str | None
     id: str
+
+    @property
+    def trace_sets(self) -> list[TraceSet]:
+        sets = [TraceSet(self.induction, self.induction_seed, self.traces)]
+        if self.general_traces is not None:
+            sets.append(TraceSet(GENERAL, self.induction_seed, self.general_traces))
+        return sets
 
     @property
     def name(self) -> str:
@@ -52,10 +73,16 @@ def traces_id(recipe: Recipe, documents: list[Document], family: str, induction_
     )
 
 
-def arms(recipe: Recipe, documents: list[Document], source_tokens: int | None = None) -> list[Arm]:
+def arms(
+    recipe: Recipe,
+    documents: list[Document],
+    source_tokens: int | None = None,
+    start_digests: Mapping[str, str] = MappingProxyType({}),
+) -> list[Arm]:
     """All arms in the order written, promising ones first as the recipe has them; duplicates appear once.
 
     source_tokens: needed only where a `num_tokens` is a fraction of the source.
+    start_digests: initializer → what it starts from besides the source, which is part of its arms' ids.
     Raises: ConfigError for a prefix that leaves nothing to train, a fraction outside (0, 1), or no source length.
     """
     found: dict[str, Arm] = {}
@@ -72,9 +99,13 @@ def arms(recipe: Recipe, documents: list[Document], source_tokens: int | None = 
         for induction, objective, initializer, size, seed, initializer_seed, induction_seed in itertools.product(*axes):
             num_tokens = _num_tokens(size, source_tokens, recipe.prefix.frozen_tokens)
             traces = traces_id(recipe, documents, induction, induction_seed)
+            general_traces = None
+            if recipe.training.general_share:
+                general_traces = traces_id(recipe, documents, GENERAL, induction_seed)
             arm_id = digest_of(
                 "arm",
                 traces,
+                general_traces,
                 objective,
                 initializer,
                 num_tokens,
@@ -82,6 +113,7 @@ def arms(recipe: Recipe, documents: list[Document], source_tokens: int | None = 
                 initializer_seed,
                 recipe.prefix.model_dump(mode="json"),
                 recipe.training.model_dump(mode="json"),
+                *([start_digests[initializer]] if initializer in start_digests else []),
             )
             found.setdefault(
                 arm_id,
@@ -94,6 +126,7 @@ def arms(recipe: Recipe, documents: list[Document], source_tokens: int | None = 
                     initializer_seed=initializer_seed,
                     induction_seed=induction_seed,
                     traces=traces,
+                    general_traces=general_traces,
                     id=arm_id,
                 ),
             )

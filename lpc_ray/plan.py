@@ -3,13 +3,17 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from lpc_ray.config import JobConfig
+from lpc_ray.config import GENERAL, JobConfig
 from lpc_ray.errors import DataError
+from lpc_ray.handles import find_digest, parts_of
+from lpc_ray.inducer import InductionTask
 from lpc_ray.induction import build_family
 from lpc_ray.induction.base import Family, Unit, plan_units
-from lpc_ray.matrix import Arm, arms, fingerprint
+from lpc_ray.matrix import Arm, TraceSet, arms, fingerprint
 from lpc_ray.records import Case, Document
 from lpc_ray.sources import read_documents
+from lpc_ray.starts import Starts, read_starts
+from lpc_ray.storage import open_store
 from lpc_ray.tokenizer import TextTokenizer
 from lpc_ray.verification import build_benchmark
 from lpc_ray.verification.base import Benchmark, protocol_of
@@ -19,7 +23,7 @@ from lpc_ray.verification.off_source import load as load_off_source
 
 @dataclass(frozen=True)
 class Plan:
-    """What a job will do. `material`: the source's token ids, documents in order; initializers start from it."""
+    """What a job will do. `starts.material`: the source's token ids, documents in order."""
 
     config: JobConfig
     fingerprint: str
@@ -27,10 +31,14 @@ class Plan:
     benchmark: Benchmark
     off_source: OffSource | None
     families: dict[str, Family]
-    material: list[int]
+    starts: Starts
     arms: list[Arm]
     protocol: str
     tokenizer: TextTokenizer
+
+    @property
+    def material(self) -> list[int]:
+        return self.starts.material
 
     @property
     def cases(self) -> tuple[Case, ...]:
@@ -44,28 +52,57 @@ class Plan:
         description = self.config.recipe.source.description
         return plan_units(self.families[family], family, self.documents, self.tokenizer.spans, description, seed)
 
-    def trace_sets(self) -> list[Arm]:
-        """One arm for each distinct trace set, in order of first use."""
-        return list({arm.traces: arm for arm in reversed(self.arms)}.values())[::-1]
+    def induction_task(self, one: TraceSet) -> InductionTask:
+        recipe = self.config.recipe
+        return InductionTask(
+            family=one.family,
+            settings=recipe.induction.families[one.family],
+            seed=one.induction_seed,
+            model=recipe.model.id,
+            revision=recipe.model.revision,
+            system=recipe.prompt.system,
+            max_trace_tokens=self.config.cluster.engine.max_model_len,
+        )
+
+    def check_teacher_tokens(self, one: TraceSet, made: int) -> None:
+        """Raises: DataError for a teacher's trace set that cost fewer tokens than every arm is to train on."""
+        budget = self.config.recipe.training.teacher_tokens
+        is_taught = one.family != GENERAL and self.families[one.family].needs_teacher()
+        if budget is not None and is_taught and made < budget:
+            raise DataError(
+                f"recipe.induction.families.{one.family}: got {made} teacher tokens from all its units, wanted at least "
+                f"recipe.training.teacher_tokens = {budget}"
+            )
+
+    def trace_sets(self) -> list[TraceSet]:
+        """Every distinct trace set of the arms, in order of first use."""
+        return list({one.id: one for arm in self.arms for one in arm.trace_sets}.values())
 
 
 def make_plan(config: JobConfig, unsandboxed: bool = False) -> Plan:
     """unsandboxed: a verifier that runs replies' code may do so without isolation.
 
-    Raises: ConfigError or DataError for the first thing that cannot be carried out: got, wanted, where."""
+    Raises: LPCError for the first thing that cannot be carried out: got, wanted, where.
+    """
     recipe = config.recipe
     families = {name: build_family(name, settings) for name, settings in recipe.induction.families.items()}
     documents = read_documents(recipe.source.paths)
     benchmark = build_benchmark(recipe.verification)
     benchmark = benchmark.without_sandbox() if unsandboxed else benchmark
+    for name, family in families.items():
+        _check_no_held_out_case(name, family, benchmark.cases)
     tokenizer = TextTokenizer(recipe.model.id, recipe.model.revision)
     material = [token for document in documents for token in tokenizer.encode(document.text)]
-    found = arms(recipe, documents, source_tokens=len(material))
+    starts = read_starts(recipe, material, tokenizer.encode)
+    found = arms(recipe, documents, len(material), starts.digests)
     for arm in found:
-        if arm.num_tokens > len(material):
-            raise DataError(
-                f"arm {arm.name}: got a source of {len(material)} tokens, wanted at least num_tokens = {arm.num_tokens}"
-            )
+        for initializer in (arm.initializer, *recipe.initializers.training_free):
+            starts.check(initializer, arm.num_tokens, arm.name)
+    if recipe.prefixes is not None:
+        library = open_store(recipe.prefixes.store)
+        for handle in recipe.prefixes.handles:
+            for part in parts_of(handle):
+                find_digest(library, part)
     model = recipe.model.model_dump(mode="json")
     protocol = protocol_of(benchmark, recipe.prompt.system, recipe.verification.max_tokens, model)
     return Plan(
@@ -75,8 +112,22 @@ def make_plan(config: JobConfig, unsandboxed: bool = False) -> Plan:
         benchmark=benchmark,
         off_source=load_off_source(Path(recipe.off_source.cases)) if recipe.off_source else None,
         families=families,
-        material=material,
+        starts=starts,
         arms=found,
         protocol=protocol,
         tokenizer=tokenizer,
     )
+
+
+def _check_no_held_out_case(name: str, family: Family, cases: tuple[Case, ...]) -> None:
+    held_out = {_folded(case.question): case.id for case in cases if case.split == "held_out"}
+    for question in family.given_questions():
+        if _folded(question) in held_out:
+            raise DataError(
+                f"recipe.induction.families.{name}: got the question of held-out case {held_out[_folded(question)]!r} "
+                f"({question!r}), wanted questions that no verification holds out"
+            )
+
+
+def _folded(text: str) -> str:
+    return " ".join(text.casefold().split())

@@ -8,12 +8,14 @@ model's forward, so that packing, gradient checkpointing and any supported archi
 """
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 
+from lpc_ray.architecture import check_architecture
 from lpc_ray.errors import ConfigError
 
 ATTENTION = "lpc_prefix"
@@ -43,18 +45,25 @@ class Prefix(nn.Module):
         )
 
 
+@dataclass(frozen=True)
+class SeenQueries:
+    """One layer's queries after RoPE, [B, H·G, T, D], and how it turns their products with keys into scores."""
+
+    queries: torch.Tensor
+    scale: float
+    softcap: float | None
+
+
 def attach(model: PreTrainedModel) -> PreTrainedModel:
     """Freeze `model` and let its attention see prefixes. Mutates and returns the model.
 
-    Raises: ConfigError for an architecture whose attention a prefix cannot enter exactly.
+    Raises: ConfigError for an architecture that a prefix cannot enter exactly; see `architecture`.
     """
-    config = model.config.get_text_config()
-    layer_types = set(getattr(config, "layer_types", None) or []) - {"full_attention", "sliding_attention"}
-    if layer_types or getattr(config, "kv_lora_rank", None) is not None:
-        kind = ", ".join(sorted(layer_types)) or "multi-head latent attention"
-        raise ConfigError(f"model {config.model_type}: {kind} keeps no per-head keys and values for a prefix to join")
-    if getattr(config, "num_kv_shared_layers", 0):
-        raise ConfigError(f"model {config.model_type}: layers that share keys and values cannot carry a prefix each")
+    check_architecture(model.config.get_text_config())
+    if not (model._supports_attention_backend and model._can_set_attn_implementation()):
+        raise ConfigError(
+            f"model {model.config.model_type}: its attention cannot be exchanged, so no prefix can enter it"
+        )
     model.set_attn_implementation(ATTENTION)
     model.requires_grad_(False)
     return model.eval()
@@ -103,13 +112,20 @@ def _attention(
     dropout: float = 0.0,
     sliding_window: int | None = None,
     softcap: float | None = None,
+    s_aux: torch.Tensor | None = None,
     lpc_keys: torch.Tensor | None = None,
     lpc_values: torch.Tensor | None = None,
     lpc_prefix_of_row: torch.Tensor | None = None,
     lpc_mask: torch.Tensor | None = None,
+    lpc_seen: dict[int, SeenQueries] | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
-    """query [B, H·G, T, D]; key, value [B, H, T, D] → [B, T, H·G, D]. Without a prefix: plain causal attention."""
+    """query [B, H·G, T, D]; key, value [B, H, T, D] → [B, T, H·G, D]. Without a prefix: plain causal attention.
+
+    lpc_seen: where given, this layer's queries are left in it.
+    """
+    if s_aux is not None:
+        raise ConfigError(f"model {module.config.model_type}: learned attention sinks have no place beside a prefix")
     batch, query_heads, length, head_dim = query.shape
     if lpc_keys is None:
         assert key.shape[2] == length, "no cache object may feed this attention"
@@ -121,11 +137,13 @@ def _attention(
         value = torch.cat([_rows(lpc_values, layer, lpc_prefix_of_row, value), value], dim=2)
     if sliding_window is not None and key.shape[2] > sliding_window:
         raise ConfigError(
-            f"layer {module.layer_idx}: prefix and prompt are {key.shape[2]} tokens, wanted at most the sliding window "
-            f"of {sliding_window}"
+            f"model {module.config.model_type}, layer {module.layer_idx}: prefix and prompt are {key.shape[2]} tokens, wanted "
+            f"at most the sliding window of {sliding_window}"
         )
     heads = key.shape[1]
     scale = scaling if scaling is not None else 1 / math.sqrt(head_dim)
+    if lpc_seen is not None:
+        lpc_seen[module.layer_idx] = SeenQueries(query, scale, softcap)
     # Grouped query heads are folded into the query length: one matrix product per KV head, no repeated keys.
     folded = query.reshape(batch, heads, -1, head_dim)
     group = query_heads // heads

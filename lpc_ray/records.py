@@ -68,13 +68,17 @@ class PrefixRef:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One request to the frozen model: chat messages, or token ids as they are; with a prefix or without."""
+    """One request to the frozen model: chat messages, or token ids as they are; with a prefix or without.
+
+    thinking: switches a chat template's `enable_thinking`; None leaves it to the template.
+    """
 
     messages: tuple[Message, ...] = ()
     decoding: Decoding = Decoding()
     top_k: int = 0
     prefix: PrefixRef | None = None
     token_ids: tuple[int, ...] = ()
+    thinking: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +105,21 @@ class Trace:
     """What the student sees: chat messages ending in an assistant turn, or plain text when `messages` is empty.
 
     The targets are the tokens of the last assistant turn (all tokens of a plain text). `reply` holds that turn's own
-    token ids and top-k where a teacher wrote it. A trace with a `drop_reason` is counted and not trained on.
+    token ids and top-k where a teacher wrote it, and `teacher_messages` what the teacher saw before it. A trace with a
+    `drop_reason` is counted and not trained on.
+
+    thinking: as in `Ask`. scores: of all candidates of which this was the best, in the order generated; NaN where a
+    candidate could not be scored. teacher_tokens: generated for this trace in all its asks; the runner counts them.
     """
 
     messages: tuple[Message, ...] = ()
     text: str = ""
     reply: Reply | None = None
     drop_reason: str | None = None
+    teacher_messages: tuple[Message, ...] = ()
+    thinking: bool | None = None
+    scores: tuple[float, ...] = ()
+    teacher_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +157,8 @@ class TraceRow:
     """A tokenised trace as the trace store holds it.
 
     token_ids: int32 [T]; is_target: bool [T]; topk_ids, topk_logprobs: int32 and float32 [number of targets, K], empty
-    where no teacher wrote the targets.
+    where no teacher wrote the targets. teacher_prompt: int32, the token ids after which the teacher wrote the targets,
+    source included; empty likewise. scores: float32, of the candidates. teacher_tokens: generated on the way to this row.
     """
 
     id: str
@@ -161,6 +174,8 @@ class TraceRow:
     truncated: bool = False
     drop_reason: str | None = None
     teacher_tokens: int = 0
+    teacher_prompt: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
+    scores: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
 
 
 TRACE_SCHEMA = pa.schema(
@@ -178,5 +193,7 @@ TRACE_SCHEMA = pa.schema(
         pa.field("truncated", pa.bool_(), nullable=False),
         pa.field("drop_reason", pa.string()),
         pa.field("teacher_tokens", pa.int64(), nullable=False),
+        pa.field("teacher_prompt", pa.list_(pa.int32()), nullable=False),
+        pa.field("scores", pa.list_(pa.float32()), nullable=False),
     ]
 )

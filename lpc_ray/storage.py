@@ -111,6 +111,11 @@ class Store:
             raise StorageError(f"cannot {verb} {self.path(relative)}: {reason}") from error
 
 
+def open_store(url: str) -> Store:
+    """The store at `url`; a relative folder is taken from here, for workers run in other folders."""
+    return Store(url if "://" in url else os.path.abspath(url))
+
+
 def _protocols(filesystem) -> tuple[str, ...]:
     protocol = filesystem.protocol
     return (protocol,) if isinstance(protocol, str) else tuple(protocol)

@@ -1,14 +1,14 @@
-"""Traces → tokens: validate, tokenise, store (Parquet, append-only, resumable by id), pack into windows.
+"""Traces → tokens: validate, tokenise, store (Parquet, append-only, resumable by id).
 
-Shape letters: T tokens, N targets, K top-k entries, W windows, S tokens per window.
+Shape letters: T tokens, K top-k entries.
 """
 
 import io
 import itertools
-import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,13 @@ from lpc_ray.errors import DataError
 from lpc_ray.records import TOP_K, TRACE_SCHEMA, Message, Trace, TraceRow, digest_of
 from lpc_ray.storage import Store
 
-Render = Callable[[list[Message], bool], list[int]]
+
+class Render(Protocol):
+    """A chat template: messages → token ids. `thinking` as in `lpc_ray.records.Ask`."""
+
+    def __call__(
+        self, messages: Sequence[Message], add_generation_prompt: bool, thinking: bool | None = None
+    ) -> list[int]: ...
 
 
 @dataclass(frozen=True)
@@ -36,8 +42,7 @@ def tokenise(
 ) -> TraceRow:
     """One row of the trace store. A trace that cannot be trained on becomes a dropped row with its reason.
 
-    render: (messages, add_generation_prompt) → the chat template's token ids; encode: text → token ids.
-    A teacher's own token ids are kept as the engine returned them, never re-tokenised from text.
+    encode: text → token ids. A teacher's own token ids are kept as the engine returned them, never re-tokenised from text.
     """
     common = {
         "id": f"{unit}-{index}",
@@ -46,16 +51,17 @@ def tokenise(
         "induction_seed": told.induction_seed,
         "source_digest": source_digest,
         "teacher": told.teacher,
-        "teacher_tokens": len(trace.reply.token_ids) if trace.reply else 0,
+        "teacher_tokens": trace.teacher_tokens,
+        "scores": np.asarray(trace.scores, np.float32),
     }
     if trace.drop_reason:
         return TraceRow(**common, drop_reason=trace.drop_reason)
     if trace.reply is not None:
-        prompt = render(list(trace.messages[:-1]), True)
+        prompt = render(trace.messages[:-1], True, trace.thinking)
         answer = list(trace.reply.token_ids)
     elif trace.messages:
-        prompt = render(list(trace.messages[:-1]), True)
-        whole = render(list(trace.messages), False)
+        prompt = render(trace.messages[:-1], True)
+        whole = render(trace.messages, False)
         if whole[: len(prompt)] != prompt:
             return TraceRow(**common, drop_reason="template_rewrites_prompt")
         answer = whole[len(prompt) :]
@@ -77,8 +83,13 @@ def tokenise(
         return row
     if trace.reply.topk_ids.shape != (len(answer), TOP_K) or (trace.reply.topk_ids < 0).any():
         return TraceRow(**common, drop_reason="malformed_topk")
-    values = {field.name: getattr(row, field.name) for field in fields(row)}
-    return TraceRow(**{**values, "topk_ids": trace.reply.topk_ids, "topk_logprobs": trace.reply.topk_logprobs})
+    teacher_prompt = render(trace.teacher_messages, True, trace.thinking) if trace.teacher_messages else []
+    return replace(
+        row,
+        topk_ids=trace.reply.topk_ids,
+        topk_logprobs=trace.reply.topk_logprobs,
+        teacher_prompt=np.asarray(teacher_prompt, np.int32),
+    )
 
 
 def _end_of_turn(answer: list[int], render: Render) -> int:
@@ -115,28 +126,27 @@ class TraceStore:
 
     def append(self, rows: list[TraceRow]) -> None:
         """Add the rows of finished units. Raises: StorageError; nothing is visible then."""
-        if not rows:
-            return
-        columns = {field.name: [_plain(getattr(row, field.name)) for row in rows] for field in fields(TraceRow)}
-        table = pa.Table.from_pydict(columns, schema=TRACE_SCHEMA)
-        sink = io.BytesIO()
-        pq.write_table(table, sink, compression="zstd")
-        units = sorted({row.unit for row in rows})
-        self.store.write_bytes(f"part-{digest_of(units)}.parquet", sink.getvalue())
+        if rows:
+            units = sorted({row.unit for row in rows})
+            self.store.write_bytes(f"part-{digest_of(units)}.parquet", as_parquet(rows))
 
     def units(self) -> set[str]:
         """The units that need not be done again."""
         return {unit for table in self._tables(["unit"]) for unit in table["unit"].to_pylist()}
 
-    def rows(self) -> list[TraceRow]:
-        """All rows that can be trained on, in the order of their ids."""
-        return sorted((row for row in self._all() if row.drop_reason is None), key=lambda row: row.id)
+    def rows(self, teacher_tokens: int | None = None) -> list[TraceRow]:
+        """The rows that can be trained on, in the order of their ids.
 
-    def summary(self) -> dict:
-        """Counts: rows, dropped by reason, truncated, teacher_tokens, targets."""
+        teacher_tokens: only the first units, in that order (which is as good as random), whose rows, dropped ones
+        included, cost at most so many together.
+        """
+        return [row for row in self._chosen(teacher_tokens) if row.drop_reason is None]
+
+    def summary(self, teacher_tokens: int | None = None) -> dict:
+        """Counts: rows, dropped by reason, truncated, teacher_tokens, targets; of `rows(teacher_tokens)`."""
         counts: Counter = Counter()
         dropped: Counter = Counter()
-        for row in self._all():
+        for row in self._chosen(teacher_tokens):
             counts["teacher_tokens"] += row.teacher_tokens
             if row.drop_reason is not None:
                 dropped[row.drop_reason] += 1
@@ -151,7 +161,12 @@ class TraceStore:
         """The identity of the set: its row ids and token ids."""
         return digest_of([(row.id, row.token_ids.tolist()) for row in self.rows()])
 
-    def _all(self) -> Iterable[TraceRow]:
+    def _chosen(self, teacher_tokens: int | None) -> list[TraceRow]:
+        found = sorted(self.all_rows(), key=lambda row: row.id)
+        return found if teacher_tokens is None else _within(found, teacher_tokens)
+
+    def all_rows(self) -> Iterable[TraceRow]:
+        """Every row, dropped ones too, part by part. Raises: DataError for an id that occurs twice or a torn part."""
         seen: set[str] = set()
         for table in self._tables(None):
             for values in table.to_pylist():
@@ -169,102 +184,42 @@ class TraceStore:
                     raise DataError(f"trace store {self.store}/{name}: not a readable Parquet file: {error}") from error
 
 
+def as_parquet(rows: list[TraceRow]) -> bytes:
+    """The rows as one Parquet file, as the trace store holds it."""
+    columns = {field.name: [_plain(getattr(row, field.name)) for row in rows] for field in fields(TraceRow)}
+    sink = io.BytesIO()
+    pq.write_table(pa.Table.from_pydict(columns, schema=TRACE_SCHEMA), sink, compression="zstd")
+    return sink.getvalue()
+
+
+def _within(rows: list[TraceRow], teacher_tokens: int) -> list[TraceRow]:
+    taken, spent = [], 0
+    for _, unit in itertools.groupby(rows, key=lambda row: row.unit):
+        of_unit = list(unit)
+        spent += sum(row.teacher_tokens for row in of_unit)
+        if spent > teacher_tokens:
+            break
+        taken += of_unit
+    return taken
+
+
 def _plain(value):
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 
+_ARRAYS = {
+    "token_ids": np.int32,
+    "is_target": bool,
+    "topk_ids": np.int32,
+    "topk_logprobs": np.float32,
+    "teacher_prompt": np.int32,
+    "scores": np.float32,
+}
+
+
 def _row(values: dict) -> TraceRow:
-    arrays = {
-        "token_ids": np.asarray(values["token_ids"], np.int32),
-        "is_target": np.asarray(values["is_target"], bool),
-        "topk_ids": np.asarray(values["topk_ids"], np.int32).reshape(-1, TOP_K),
-        "topk_logprobs": np.asarray(values["topk_logprobs"], np.float32).reshape(-1, TOP_K),
-    }
+    """A row as it was stored; a column that its part does not have is empty."""
+    arrays = {name: np.asarray(values[name], kind) for name, kind in _ARRAYS.items() if name in values}
+    for name in ("topk_ids", "topk_logprobs"):
+        arrays[name] = arrays[name].reshape(-1, TOP_K)
     return TraceRow(**{**values, **arrays})
-
-
-@dataclass(frozen=True)
-class Windows:
-    """Packed samples. A target at sample position t is predicted from the state at t−1.
-
-    token_ids, positions, segments: int64 [W, S]; positions restart at 0 per sample; segment −1 is padding.
-    states: int64 [N] flat indices into W·S of the predicting positions; targets: int64 [N].
-    topk_ids, topk_logprobs: int64 and float32 [N, K], or None where a sample has no teacher.
-    """
-
-    token_ids: np.ndarray
-    positions: np.ndarray
-    segments: np.ndarray
-    states: np.ndarray
-    targets: np.ndarray
-    topk_ids: np.ndarray | None
-    topk_logprobs: np.ndarray | None
-
-
-def pack(rows: list[TraceRow], window_tokens: int) -> list[list[TraceRow]]:
-    """Greedy first-fit packing, longest first, into windows of at most max(window_tokens, longest sample) tokens."""
-    limit = max([window_tokens, *(len(row.token_ids) for row in rows)])
-    windows: list[list[TraceRow]] = []
-    free: list[int] = []
-    for row in sorted(rows, key=lambda row: (-len(row.token_ids), row.id)):
-        length = len(row.token_ids)
-        slot = next((index for index, room in enumerate(free) if room >= length), None)
-        if slot is None:
-            windows.append([])
-            free.append(limit)
-            slot = len(windows) - 1
-        windows[slot].append(row)
-        free[slot] -= length
-    return windows
-
-
-def collate(windows: list[list[TraceRow]]) -> Windows:
-    """Arrays of packed windows, as wide as the fullest one."""
-    width = max(1, *(sum(len(row.token_ids) for row in window) for window in windows)) if windows else 1
-    shape = (max(1, len(windows)), width)
-    token_ids, positions = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-    segments = np.full(shape, -1, np.int64)
-    states, targets, ids, logprobs = [], [], [], []
-    for number, window in enumerate(windows):
-        start = 0
-        for segment, row in enumerate(window):
-            stop = start + len(row.token_ids)
-            token_ids[number, start:stop] = row.token_ids
-            positions[number, start:stop] = np.arange(stop - start)
-            segments[number, start:stop] = segment
-            at = np.flatnonzero(row.is_target)
-            states.append(number * width + start + at - 1)
-            targets.append(row.token_ids[at].astype(np.int64))
-            ids.append(row.topk_ids)
-            logprobs.append(row.topk_logprobs)
-            start = stop
-    taught = all(len(one) == len(target) for one, target in zip(ids, targets, strict=True))
-    ids, logprobs = ids or [np.zeros((0, TOP_K), np.int32)], logprobs or [np.zeros((0, TOP_K), np.float32)]
-    return Windows(
-        token_ids=token_ids,
-        positions=positions,
-        segments=segments,
-        states=np.concatenate(states) if states else np.zeros(0, np.int64),
-        targets=np.concatenate(targets) if targets else np.zeros(0, np.int64),
-        topk_ids=np.concatenate(ids).astype(np.int64) if taught else None,
-        topk_logprobs=np.concatenate(logprobs) if taught else None,
-    )
-
-
-def batches(rows: list[TraceRow], batch_tokens: int, seed: int) -> Iterator[list[TraceRow]]:
-    """The traces of optimizer steps 1, 2, …: seeded permutations of all rows end to end, cut into batches.
-
-    A batch takes the next traces while they fit `batch_tokens` together, and at least one.
-    """
-    batch: list[TraceRow] = []
-    free = batch_tokens
-    for epoch in itertools.count():
-        order = list(range(len(rows)))
-        random.Random(f"order-{seed}-{epoch}").shuffle(order)
-        for index in order:
-            length = len(rows[index].token_ids)
-            if batch and length > free:
-                yield batch
-                batch, free = [], batch_tokens
-            batch.append(rows[index])
-            free -= length

@@ -1,13 +1,13 @@
-"""Training a prefix on a frozen backbone: objectives, the schedule, one step, the loop. Knows no Ray and no DeepSpeed.
+"""Training a prefix on a frozen backbone: the schedule, one step, the loop. Knows no Ray and no DeepSpeed.
 
-Shape letters: W windows, S tokens per window, N targets, K top-k entries, V vocabulary, L P H D as in `prefix`.
+Shape letters: N targets, M of them taught, V vocabulary, E hidden size; W S R T as in `packing`, L P H D as in `prefix`.
 """
 
 import itertools
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -15,40 +15,80 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from lpc_ray.config import TrainingRecipe
+from lpc_ray.config import Objective, TrainingRecipe
 from lpc_ray.errors import DataError
+from lpc_ray.objectives import kl_losses, loss_weights, ntp_losses, soft_targets, teacher_targets
+from lpc_ray.packing import Windows, batches, collate, pack
 from lpc_ray.prefix import Prefix, prefix_arguments
 from lpc_ray.records import TraceRow
-from lpc_ray.traces import Windows, batches, collate, pack
 
 
 class PrefixLearner(nn.Module):
     """The prefix as the only parameters, and the loss of packed windows under the frozen backbone.
 
     The backbone is held outside the module tree, so that an optimizer, a checkpoint and DeepSpeed see the prefix alone;
-    `shard_backbone` puts it inside, for ZeRO-3.
+    `shard_backbone` puts it inside, for ZeRO-3. It is the teacher too where the recipe has targets recomputed.
     """
 
-    def __init__(self, backbone: PreTrainedModel, prefix: Prefix, objective: str, shard_backbone: bool = False):
+    def __init__(
+        self,
+        backbone: PreTrainedModel,
+        prefix: Prefix,
+        objective: Objective,
+        recipe: TrainingRecipe,
+        shard_backbone: bool = False,
+    ):
         super().__init__()
         self.prefix = prefix
-        self.objective = objective
+        self.objective: Objective = objective
+        self.recipe = recipe
         self._outside = [backbone]
         if shard_backbone:
             self.backbone = backbone
 
     def forward(self, windows: Windows) -> torch.Tensor:
-        """Summed loss over the windows' targets, fp32 scalar."""
+        """Summed loss over the windows' targets, fp32 scalar. Raises: DataError for distillation without a teacher."""
         logits_NV = target_logits(self._outside[0], self.prefix, windows)
-        if self.objective == "ntp":
-            return ntp_sum(logits_NV, torch.from_numpy(windows.targets).to(logits_NV.device))
-        if windows.topk_ids is None or windows.topk_logprobs is None:
-            raise DataError("objective kl: got traces without a teacher's top-k, wanted them at every target")
-        return kl_sum(
-            logits_NV,
-            torch.from_numpy(windows.topk_ids).to(logits_NV.device),
-            torch.from_numpy(windows.topk_logprobs).to(logits_NV.device),
-        )
+        device = logits_NV.device
+        ntp_N, kl_N = (torch.from_numpy(weights).to(device) for weights in self._weights(windows))
+        loss = torch.zeros((), device=device)
+        if self.objective != "kl":
+            loss = loss + (ntp_N * ntp_losses(logits_NV, torch.from_numpy(windows.targets).to(device))).sum()
+        if self.objective != "ntp" or self.recipe.general_share:
+            logits_MV, kl_M = logits_NV, kl_N
+            if len(windows.taught) < len(windows.targets):
+                taught_M = torch.from_numpy(windows.taught).to(device)
+                logits_MV, kl_M = logits_NV[taught_M], kl_N[taught_M]
+            probabilities, ids = self._teacher(windows, device)
+            loss = loss + (kl_M * kl_losses(logits_MV, probabilities, ids, self.recipe.kl_temperature)).sum()
+        return loss
+
+    def _weights(self, windows: Windows) -> tuple[np.ndarray, np.ndarray]:
+        ntp, kl = loss_weights(self.objective, windows, self.recipe)
+        untaught = np.count_nonzero(kl) - np.count_nonzero(kl[windows.taught])
+        if untaught:
+            raise DataError(f"objective {self.objective}: got {untaught} targets without a teacher's top-k")
+        return ntp, kl
+
+    def _teacher(self, windows: Windows, device: torch.device) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """The teacher's probabilities at the taught targets and, unless they span the vocabulary, their token ids."""
+        if self.recipe.teacher_targets == "stored":
+            ids, logprobs = (torch.from_numpy(one).to(device) for one in (windows.topk_ids, windows.topk_logprobs))
+            return soft_targets(logprobs, self.recipe), ids
+        return teacher_targets(teacher_logits(self._outside[0], windows), self.recipe)
+
+
+@torch.no_grad()
+def teacher_logits(backbone: PreTrainedModel, windows: Windows) -> torch.Tensor:
+    """fp32 logits [M, V] of the backbone without a prefix, after the prompt its teacher saw, at the taught targets."""
+    device = next(backbone.parameters()).device
+    ids_RT = torch.from_numpy(windows.teacher_ids).to(device)
+    states_RTE = backbone.base_model(
+        input_ids=ids_RT,
+        position_ids=torch.arange(ids_RT.shape[1], device=device)[None].expand_as(ids_RT),
+        use_cache=False,
+    ).last_hidden_state
+    return _logits(backbone, states_RTE.flatten(0, 1)[torch.from_numpy(windows.teacher_states).to(device)])
 
 
 def target_logits(backbone: PreTrainedModel, prefix: Prefix, windows: Windows) -> torch.Tensor:
@@ -63,6 +103,11 @@ def target_logits(backbone: PreTrainedModel, prefix: Prefix, windows: Windows) -
         **prefix_arguments(keys, values, segments),
     ).last_hidden_state
     states_NE = states_WSE.flatten(0, 1)[torch.from_numpy(windows.states).to(device)]
+    return _logits(backbone, states_NE)
+
+
+def _logits(backbone: PreTrainedModel, states_NE: torch.Tensor) -> torch.Tensor:
+    """fp32 logits [N, V] of the backbone's head, scaled and capped as its architecture has it."""
     head = backbone.get_output_embeddings()
     assert head is not None, "a causal language model has an output head"
     logits_NV = head(states_NE).float()
@@ -72,35 +117,6 @@ def target_logits(backbone: PreTrainedModel, prefix: Prefix, windows: Windows) -
     if getattr(config, "final_logit_softcapping", None):
         logits_NV = torch.tanh(logits_NV / config.final_logit_softcapping) * config.final_logit_softcapping
     return logits_NV
-
-
-def ntp_sum(logits_NV: torch.Tensor, targets_N: torch.Tensor) -> torch.Tensor:
-    """Σ_t −log q(y_t). METHODS section 4."""
-    return nn.functional.cross_entropy(logits_NV, targets_N, reduction="sum")
-
-
-def kl_sum(logits_NV: torch.Tensor, topk_ids_NK: torch.Tensor, topk_logprobs_NK: torch.Tensor) -> torch.Tensor:
-    """Σ_t Σ_{x∈S_t} −p_T(x) log q(x), p_T as the teacher returned it, not renormalised. METHODS section 4.
-
-    The cross-entropy form: its gradient is that of the KL divergence. A dropped entry has log-probability −inf.
-    Source: Cartridges, arXiv 2506.06266, section 4.2.
-    """
-    log_q_NK = torch.log_softmax(logits_NV, dim=-1).gather(1, topk_ids_NK)
-    return -(topk_logprobs_NK.exp() * log_q_NK).sum()
-
-
-def restrict_topk(topk_logprobs: np.ndarray, mass: float | None, renormalise: bool) -> np.ndarray:
-    """Teacher log-probs [N, K], best first, with entries past the shortest rank prefix of `mass` set to −inf.
-
-    Where K entries never reach the mass, all are kept. `renormalise`: what is kept sums to one.
-    """
-    kept = topk_logprobs
-    if mass is not None:
-        before = np.cumsum(np.exp(kept), axis=1) - np.exp(kept)
-        kept = np.where(before < mass, kept, -np.inf).astype(np.float32)
-    if renormalise:
-        kept = kept - np.log(np.exp(kept).sum(axis=1, keepdims=True))
-    return kept
 
 
 def lr_factor(step: int, recipe: TrainingRecipe) -> float:
@@ -177,19 +193,24 @@ def train(
     seed: int,
     progress: Progress,
     at_checkpoint: Callable[[Progress], bool],
+    general: list[TraceRow] | None = None,
 ) -> Progress:
     """Run optimizer steps until `recipe.steps`; at each checkpoint step not yet passed call `at_checkpoint`.
 
     progress: the state to continue from; mutated and returned. Training ends when `at_checkpoint` returns False.
-    Raises: DataError without rows.
+    general: traces of general prompts, `recipe.general_share` of the tokens. Raises: DataError without rows.
     """
+    if recipe.general_share and not general:
+        raise DataError(
+            f"training: got no trace of a general prompt, wanted some for general_share {recipe.general_share}"
+        )
     if not rows:
         raise DataError("training: got no trace that can be trained on, wanted at least one")
-    rows = [_with_restricted_topk(row, recipe) for row in rows]
     checkpoints = set(recipe.checkpoints())
     if progress.step == 0 and not at_checkpoint(progress):
         return progress
-    upcoming = itertools.islice(batches(rows, recipe.batch_tokens, seed), progress.step, recipe.steps)
+    drawn = batches(rows, recipe.batch_tokens, seed, general, recipe.general_share)
+    upcoming = itertools.islice(drawn, progress.step, recipe.steps)
     for chosen in upcoming:
         started = time.perf_counter()
         step = progress.step + 1
@@ -204,13 +225,6 @@ def train(
         if step in checkpoints and not at_checkpoint(progress):
             break
     return progress
-
-
-def _with_restricted_topk(row: TraceRow, recipe: TrainingRecipe) -> TraceRow:
-    if recipe.topk_mass is None and not recipe.renormalise_topk:
-        return row
-    restricted = restrict_topk(row.topk_logprobs, recipe.topk_mass, recipe.renormalise_topk)
-    return replace(row, topk_logprobs=restricted)
 
 
 def _share_of_rank(chosen: list[TraceRow], rank: int, world: int, recipe: TrainingRecipe) -> list[Windows]:

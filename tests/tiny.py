@@ -1,8 +1,15 @@
 """Tiny random models and scripted traces for tests."""
 
+import json
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
 from lpc_ray.identity import ModelIdentity
 from lpc_ray.records import TOP_K, TraceRow
@@ -41,6 +48,35 @@ def tiny_model(model_type: str = "llama", seed: int = 0, **changes) -> PreTraine
     return AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
 
 
+def tiny_identity(model: PreTrainedModel, **changes) -> ModelIdentity:
+    """What `model_identity` would tell of a tiny model, which has no tokenizer and no file."""
+    config = model.config.get_text_config()
+    told = {
+        "model_id": f"tiny-{config.model_type}",
+        "revision": None,
+        "config_hash": "c0",
+        "weights_hash": "w0",
+        "tokenizer_hash": "t0",
+        "chat_template_hash": "h0",
+        "rope": json.dumps(config.rope_parameters, sort_keys=True, default=str),
+        "num_layers": config.num_hidden_layers,
+        "num_kv_heads": config.num_key_value_heads,
+        "head_dim": config.head_dim,
+        "max_positions": config.max_position_embeddings,
+    }
+    return ModelIdentity(**{**told, **changes})
+
+
+def save_tiny(model: PreTrainedModel, folder: Path) -> str:
+    """The model as a folder that `from_pretrained` and vLLM read, with a tokenizer of the words t0, t1, …"""
+    model.save_pretrained(folder)
+    vocabulary = {f"t{number}": number for number in range(model.config.get_text_config().vocab_size)}
+    words = Tokenizer(WordLevel(vocabulary, unk_token="t0"))
+    words.pre_tokenizer = WhitespaceSplit()
+    PreTrainedTokenizerFast(tokenizer_object=words, unk_token="t0", eos_token="t2").save_pretrained(folder)
+    return str(folder)
+
+
 def rows(count: int, seed: int = 0, taught: bool = False, vocab: int = 97) -> list[TraceRow]:
     """Random tokenised traces of 6 to 20 tokens; the second half of each is the target."""
     generator = np.random.default_rng(seed)
@@ -65,6 +101,28 @@ def rows(count: int, seed: int = 0, taught: bool = False, vocab: int = 97) -> li
                     if taught
                     else {}
                 ),
+            )
+        )
+    return found
+
+
+def taught_rows(count: int, seed: int = 0, vocab: int = 97) -> list[TraceRow]:
+    """`rows` after random teacher prompts, with the top-k that the tiny model itself gives there, in float64."""
+    model = tiny_model(vocab_size=vocab).double()
+    generator = np.random.default_rng(seed)
+    found = []
+    for row in rows(count, seed, vocab=vocab):
+        prompt = generator.integers(0, vocab, int(generator.integers(8, 15))).astype(np.int32)
+        ids = torch.from_numpy(np.concatenate([prompt, row.token_ids[row.is_target]]).astype(np.int64))
+        with torch.no_grad():
+            logprobs = torch.log_softmax(model(ids[None]).logits[0, len(prompt) - 1 : -1], -1)
+        best = logprobs.topk(TOP_K, dim=-1)
+        found.append(
+            replace(
+                row,
+                teacher_prompt=prompt,
+                topk_ids=best.indices.numpy().astype(np.int32),
+                topk_logprobs=best.values.numpy().astype(np.float32),
             )
         )
     return found

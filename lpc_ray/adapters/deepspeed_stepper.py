@@ -8,7 +8,7 @@ import torch
 from torch import distributed
 
 from lpc_ray.config import TrainingRecipe
-from lpc_ray.traces import Windows
+from lpc_ray.packing import Windows
 from lpc_ray.training import PrefixLearner, new_optimizer, parameter_groups
 
 MOMENTS = ("exp_avg", "exp_avg_sq")

@@ -7,7 +7,7 @@ import datetime
 import logging
 import os
 import time
-from dataclasses import replace
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -16,23 +16,28 @@ import ray
 from lpc_ray import evidence
 from lpc_ray.adapters.engine_pool import EnginePool, start_engine_pool
 from lpc_ray.adapters.live_view import SweepGauges
-from lpc_ray.adapters.ray_data import InductionTask, induce
+from lpc_ray.adapters.ray_data import BatchDone, TraceWork, induce
 from lpc_ray.adapters.ray_train import GroupSetup, load_backbone, start_training_group
 from lpc_ray.adapters.ray_tune import SweepWatcher, TrialSetup, prefix_subject, score_of, sweep
 from lpc_ray.adapters.tracking import Tracker
+from lpc_ray.analysis.induction_quality import printed as printed_quality
 from lpc_ray.analysis.ledger import best_step
 from lpc_ray.analysis.report import REPORT_FILES, ReportSubject, printed_table, write_report
 from lpc_ray.arm_store import ArmStore
 from lpc_ray.artifact import fetch, publish
-from lpc_ray.config import JobConfig
+from lpc_ray.config import InitializerName, JobConfig
 from lpc_ray.console import Console, Pace, clock
-from lpc_ray.embedded_model import model_cache, resolve_model
+from lpc_ray.embedded_model import prefix_cache, resolve_model
 from lpc_ray.errors import LPCError
-from lpc_ray.matrix import Arm
+from lpc_ray.handles import set_handle
+from lpc_ray.identity import model_identity
+from lpc_ray.induction.base import Unit
+from lpc_ray.library import adopt
+from lpc_ray.matrix import Arm, TraceSet
 from lpc_ray.plan import Plan, make_plan
 from lpc_ray.records import Message
 from lpc_ray.scale_run import TaskResults
-from lpc_ray.storage import Store
+from lpc_ray.storage import Store, open_store
 from lpc_ray.traces import TraceStore
 from lpc_ray.verification.off_source import SPLIT
 from lpc_ray.verification.off_source import damage as measured
@@ -43,7 +48,6 @@ SECONDS_BETWEEN_LINES = 2
 
 def connect(plan: Plan) -> None:
     """Join the configured cluster, the one that submitted this job, or start a local Ray."""
-    os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.1")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # Ray Data's actor pool alarms a reader at every start
@@ -98,8 +102,8 @@ class Pipeline:
         self.name = f"lpc-{plan.config.name}-{plan.fingerprint[:8]}"
         self.model = resolve_model(self.recipe.model.id)
         self.verifier = evidence.verifier(plan, run)
-        self.cache = model_cache().parent / "prefixes"
-        self._prefills: dict[int, ray.ObjectRef] = {}
+        self.cache = prefix_cache()
+        self._untrained: dict[tuple[InitializerName, int], ray.ObjectRef] = {}
         run.check_writable()
         self.tracker = Tracker(plan.config, plan.fingerprint, run)
 
@@ -107,8 +111,8 @@ class Pipeline:
         """Where arms are open, begin to load what they need while other stages work: start-up is mostly imports."""
         if self._open_arms():
             _ = self._starting_pool, self._training_group
-            for size in evidence.sizes(self.plan):
-                self._publish_prefill(size)
+            for initializer, size in evidence.untrained(self.plan):
+                self._publish_untrained(initializer, size)
 
     @cached_property
     def pool(self) -> EnginePool:
@@ -133,46 +137,76 @@ class Pipeline:
         return [arm for arm in self.plan.arms if ArmStore(self.run, arm.id).end(self.plan.protocol) is None]
 
     def induce(self) -> None:
-        """Make the missing traces of every trace set; those that need no teacher come first, while it starts."""
-        families = self.plan.families
-        for arm in sorted(self.plan.trace_sets(), key=lambda arm: families[arm.induction].needs_teacher()):
-            units = self.plan.units(arm.induction, arm.induction_seed)
-            task = InductionTask(
-                family=arm.induction,
-                settings=self.recipe.induction.families[arm.induction],
-                seed=arm.induction_seed,
-                model=self.recipe.model.id,
-                revision=self.recipe.model.revision,
-                system=self.recipe.prompt.system,
-                max_trace_tokens=self.cluster.engine.max_model_len,
-                pool=None,
-                store=self.run / f"traces/{arm.traces}",
-            )
-            self._induce(arm, task, units, needs_teacher=families[arm.induction].needs_teacher())
+        """Make the missing traces of every trace set; those that need no teacher come first, while it starts.
 
-    def _induce(self, arm: Arm, task: InductionTask, units: list, needs_teacher: bool) -> None:
-        missing = len({unit.id for unit in units} - TraceStore(task.store).units())
-        if missing:
-            pool = self.pool if needs_teacher else None
-            started, done, said = time.monotonic(), 0, 0.0
-            self.say("induce", f"{arm.induction}: {missing} of {len(units)} units to do")
-            for counts in induce(replace(task, pool=pool), units, self.cluster.induction):
-                done += counts["units"]
-                spent = time.monotonic() - started
-                if spent - said >= SECONDS_BETWEEN_LINES and done < missing:
-                    left, said = spent / max(done, 1) * (missing - done), spent
-                    self.say("induce", f"{arm.induction}: {done}/{missing} units, ~{clock(left)} left in this stage")
-            evidence.add_induction_seconds(self.run, arm, time.monotonic() - started)
-        told = evidence.trace_set(self.run, arm)
-        dropped = ", ".join(f"{count} {reason}" for reason, count in told["dropped"].items())
-        self.say("induce", f"{arm.induction}: {told['rows']} traces" + (f", dropped: {dropped}" if dropped else ""))
+        Raises: DataError for a teacher's trace set that costs fewer tokens than training is to have.
+        """
+        families = self.plan.families
+        sets = sorted(self.plan.trace_sets(), key=lambda one: families[one.family].needs_teacher())
+        work = [(one, units) for one in sets if (units := self._missing_units(one))]
+        for one, units in work:
+            self.say("induce", f"{one.family}: {len(units)} units to do")
+        if work:
+            self._induce(work)
+        for one in sets:
+            evidence.judge_induction(self.plan, self.run, one)
+            told = TraceStore(self.run / f"traces/{one.id}").summary()
+            dropped = ", ".join(f"{count} {reason}" for reason, count in told["dropped"].items())
+            self.say("induce", f"{one.family}: {told['rows']} traces" + (f", dropped: {dropped}" if dropped else ""))
+            self.plan.check_teacher_tokens(one, told["teacher_tokens"])
+
+    def _induce(self, work: list[tuple[TraceSet, list[Unit]]]) -> None:
+        taught = any(self.plan.families[one.family].needs_teacher() for one, _ in work)
+        pool = self._starting_pool[0] if taught else None
+        named = {one.id: one for one, _ in work}
+        left = {one.id: len(units) for one, units in work}
+        started, said, busy_until = time.monotonic(), 0.0, dict.fromkeys(named, 0.0)
+        total = sum(left.values())
+        tasks = [
+            TraceWork(one.id, self.plan.induction_task(one), self.run / f"traces/{one.id}", units)
+            for one, units in work
+        ]
+        for batch in self._or_engine_failure(induce(tasks, pool, self.cluster.induction), taught):
+            left[batch.traces] -= batch.units
+            # Batches overlap in time; a trace set's cost is the time in which at least one of its batches was worked on.
+            seconds = max(0.0, batch.ended - max(batch.started, busy_until[batch.traces]))
+            busy_until[batch.traces] = max(busy_until[batch.traces], batch.ended)
+            evidence.add_induction_seconds(self.run, named[batch.traces], seconds)
+            spent, todo = time.monotonic() - started, sum(left.values())
+            if todo and spent - said >= SECONDS_BETWEEN_LINES:
+                said = spent
+                now = ", ".join(f"{named[key].family} {count}" for key, count in left.items() if count)
+                rest = clock(spent / max(total - todo, 1) * todo)
+                self.say("induce", f"{total - todo}/{total} units, ~{rest} left in this stage (to do: {now})")
+
+    def _or_engine_failure(self, batches: Iterator[BatchDone], taught: bool) -> Iterator[BatchDone]:
+        """The batches; when they fail because no engine could start, its own error is the one to raise."""
+        try:
+            yield from batches
+        except ray.exceptions.RayError:
+            if taught:
+                ray.get(self._starting_pool[2])
+            raise
+
+    def _missing_units(self, one: TraceSet) -> list[Unit]:
+        done = TraceStore(self.run / f"traces/{one.id}").units()
+        return [unit for unit in self.plan.units(one.family, one.induction_seed) if unit.id not in done]
+
+    def show_induction(self) -> None:
+        """Print the quality of every trace set."""
+        for record in evidence.induction_reports(self.plan, self.run):
+            print(printed_quality(record["family"], record["quality"]), flush=True)
 
     def baselines(self, splits: tuple[str, ...] = ("tune", "held_out")) -> None:
-        """Verify the bare model, the document in the prompt, whole and cut, and the untrained prefix."""
+        """Verify the bare model, the document in the prompt, untrained prefixes, and the LPCs the recipe names."""
         for line in self.plan.benchmark.readiness():
             self.say("verify", line)
         subjects = [(name, size, subject) for name, size, subject in evidence.prompt_baselines(self.plan)]
-        subjects += [("text_prefill", size, self._prefill(size)) for size in evidence.sizes(self.plan)]
+        subjects += [
+            (evidence.untrained_name(initializer), size, self._untrained_prefix(initializer, size))
+            for initializer, size in evidence.untrained(self.plan)
+        ]
+        subjects += [(handle, 0, self._adopted(handle)) for handle in evidence.library_handles(self.plan)]
         for name, size, subject in subjects:
             for split in splits:
                 self._verify(f"{name} {size or ''}".strip(), subject, split)
@@ -183,21 +217,32 @@ class Pipeline:
             score = score_of(self.verifier.verify(subject, split, self.pool.generate))
             self.say("verify", f"{label}, {split}: {score['passed']}/{score['total']} ({score['score']:.0%})")
 
-    def _prefill(self, num_tokens: int) -> Subject:
-        digest = evidence.prefill_digest(self.plan, self.run, num_tokens)
+    def _untrained_prefix(self, initializer: InitializerName, num_tokens: int) -> Subject:
+        key = evidence.untrained_key(self.plan, initializer, num_tokens)
+        digest = evidence.baseline_digest(self.run, key)
         if digest is None:
-            digest = ray.get(self._publish_prefill(num_tokens))
-            evidence.set_prefill_digest(self.plan, self.run, num_tokens, digest)
+            digest = ray.get(self._publish_untrained(initializer, num_tokens))
+            evidence.set_baseline_digest(self.run, key, digest)
         return prefix_subject(self.run, digest, num_tokens, self.cache)
 
-    def _publish_prefill(self, num_tokens: int) -> ray.ObjectRef:
-        """The digest of the text prefill of that length, when it is there; asked for once."""
-        if num_tokens not in self._prefills:
-            task = ray.remote(publish_prefill).options(
+    def _publish_untrained(self, initializer: InitializerName, num_tokens: int) -> ray.ObjectRef:
+        """The digest of an untrained prefix, when it is there; asked for once."""
+        key = (initializer, num_tokens)
+        if key not in self._untrained:
+            task = ray.remote(publish_untrained).options(
                 num_cpus=self.cluster.training.cpus, num_gpus=self.cluster.training.gpus
             )
-            self._prefills[num_tokens] = task.remote(self._group_setup(), num_tokens)
-        return self._prefills[num_tokens]
+            self._untrained[key] = task.remote(self._group_setup(), initializer, num_tokens)
+        return self._untrained[key]
+
+    def _adopted(self, handle: str) -> Subject:
+        """An LPC of the library that the recipe names, copied into the run."""
+        prefixes = self.recipe.prefixes
+        assert prefixes is not None
+        identity = model_identity(self.model, self.recipe.model.revision)
+        manifest = adopt(open_store(prefixes.store), handle, self.run, identity, self.cache)
+        evidence.set_baseline_digest(self.run, evidence.library_key(self.plan, handle), manifest.digest)
+        return prefix_subject(self.run, manifest.digest, manifest.num_tokens, self.cache)
 
     def sweep(self) -> None:
         """Train and verify every arm that has not ended, under ASHA. Raises: LPCError when an arm failed."""
@@ -241,10 +286,11 @@ class Pipeline:
         self.say("sweep", f"{arm.name} {end['status']} at step {end['step']}")
 
     def held_out(self) -> None:
-        """Verify each arm's best step on the held-out cases, which nothing before this reads."""
+        """Name each arm's best step by a handle, and verify it on the held-out cases, which nothing before this reads."""
         for arm in self.plan.arms:
             best = best_step(evidence.arm_record(self.plan, self.run, arm).steps)
             if best is not None:
+                set_handle(self.run, arm.name, best.digest)
                 subject = prefix_subject(self.run, best.digest, arm.num_tokens, self.cache)
                 self._verify(f"{arm.name} step {best.step}", subject, "held_out")
 
@@ -288,7 +334,8 @@ class Pipeline:
         task = ", ".join(document.name for document in self.plan.documents)
         subject = ReportSubject(self.plan.config.name, task, len(self.plan.material))
         thresholds = self.plan.config.report.thresholds
-        rows = write_report(self.run, title, facts, arms, baselines, held_out, subject, thresholds)
+        induction = evidence.induction_reports(self.plan, self.run)
+        rows = write_report(self.run, title, facts, arms, baselines, held_out, subject, thresholds, induction)
         figures = {f"held_out.{row.name}": row.score for row in rows if row.score is not None}
         self.tracker.end({name: self.run.read_bytes(name) for name in REPORT_FILES}, figures)
         print(f"\n{printed_table(rows)}\n", flush=True)
@@ -298,30 +345,30 @@ class Pipeline:
         return GroupSetup(
             recipe=self.recipe,
             run=self.run,
-            material=self.plan.material,
+            starts=self.plan.starts,
             resources=self.cluster.training,
             model=self.model,
         )
 
 
-def publish_prefill(setup: GroupSetup, num_tokens: int) -> str:
-    """The text prefill control: an untrained prefix of the document's first tokens. Returns its digest."""
+def publish_untrained(setup: GroupSetup, initializer: InitializerName, num_tokens: int) -> str:
+    """A training-free prefix: what `initializer` gives with seed 0, published as it is. Returns its digest."""
     import torch
 
-    from lpc_ray.identity import model_identity
-    from lpc_ray.initializers import first_k
+    from lpc_ray.initializers import initialize
 
     torch.set_num_threads(setup.resources.threads)
-    revision = setup.recipe.model.revision
-    start = first_k(load_backbone(setup.model, revision, setup.recipe.model.dtype), setup.material, num_tokens)
-    provenance = {**start.record, "optimizer_steps": 0}
+    recipe = setup.recipe
+    identity = model_identity(setup.model, recipe.model.revision)
+    backbone = load_backbone(setup.model, recipe.model.revision, recipe.model.dtype)
+    start = initialize(initializer, backbone, identity, setup.starts, num_tokens, 0, recipe, prefix_cache())
     manifest = publish(
         setup.run / "artifacts",
         start.keys,
         start.values,
-        model_identity(setup.model, revision),
-        setup.recipe.prefix.frozen_tokens,
-        provenance=provenance,
+        identity,
+        recipe.prefix.frozen_tokens,
+        provenance={**start.record, "optimizer_steps": 0},
     )
     return manifest.digest
 

@@ -17,6 +17,7 @@ import torch
 from lpc_ray.arm_store import ArmStore, Checkpoint
 from lpc_ray.config import Recipe, TrainingResources
 from lpc_ray.matrix import Arm
+from lpc_ray.starts import Starts
 from lpc_ray.storage import Store
 
 
@@ -108,7 +109,7 @@ class GroupSetup:
 
     recipe: Recipe
     run: Store
-    material: list[int]
+    starts: Starts
     resources: TrainingResources
     model: str
 
@@ -193,21 +194,22 @@ def load_backbone(model: str, revision: str | None, dtype: str):
 
 def _train_arm(setup: GroupSetup, desk: Any, arm: Arm, backbone) -> None:
     from lpc_ray.adapters.deepspeed_stepper import DeepSpeedStepper
+    from lpc_ray.embedded_model import prefix_cache
     from lpc_ray.identity import model_identity
     from lpc_ray.initializers import initialize
+    from lpc_ray.objectives import rows_for
     from lpc_ray.prefix import Prefix
     from lpc_ray.traces import TraceStore
     from lpc_ray.training import PrefixLearner, Progress, train
 
     recipe, training, arms = setup.recipe, setup.recipe.training, ArmStore(setup.run, arm.id)
     traces = TraceStore(setup.run / f"traces/{arm.traces}")
+    identity = model_identity(setup.model, recipe.model.revision)
+    general = TraceStore(setup.run / f"traces/{arm.general_traces}") if arm.general_traces else None
+    rows = rows_for(arm.objective, traces.rows(training.teacher_tokens), training)
+    general_rows = rows_for(arm.objective, general.rows(), training) if general else []
     start = initialize(
-        arm.initializer,
-        backbone,
-        setup.material,
-        arm.num_tokens,
-        arm.initializer_seed,
-        recipe.prefix.sci_chunk_tokens,
+        arm.initializer, backbone, identity, setup.starts, arm.num_tokens, arm.initializer_seed, recipe, prefix_cache()
     )
     saved = arms.load_state()
     tensors, counters = saved if saved is not None else ({"keys": start.keys, "values": start.values}, {})
@@ -217,7 +219,7 @@ def _train_arm(setup: GroupSetup, desk: Any, arm: Arm, backbone) -> None:
         backbone.train()
     prefix = Prefix(tensors["keys"], tensors["values"], recipe.prefix.frozen_tokens).to(backbone.device)
     shard = setup.resources.zero_stage == 3
-    learner = PrefixLearner(backbone, prefix, arm.objective, shard_backbone=shard)
+    learner = PrefixLearner(backbone, prefix, arm.objective, training, shard_backbone=shard)
     stepper = DeepSpeedStepper(learner, training, setup.resources.zero_stage)
     if saved is not None:
         stepper.restore_moments(tensors, progress.step)
@@ -225,11 +227,12 @@ def _train_arm(setup: GroupSetup, desk: Any, arm: Arm, backbone) -> None:
         setup=setup,
         desk=desk,
         arm=arm,
-        identity=model_identity(setup.model, recipe.model.revision),
+        identity=identity,
         provenance={
             "induction": arm.induction,
             "induction_seed": arm.induction_seed,
             "traces": traces.digest(),
+            **({"general_traces": general.digest()} if general else {}),
             "objective": arm.objective,
             "training_seed": arm.seed,
             "arm": arm.id,
@@ -239,7 +242,7 @@ def _train_arm(setup: GroupSetup, desk: Any, arm: Arm, backbone) -> None:
     try:
         if progress.step and not publishing(stepper, progress):
             return
-        train(stepper, traces.rows(), training, arm.seed, progress, lambda now: publishing(stepper, now))
+        train(stepper, rows, training, arm.seed, progress, lambda now: publishing(stepper, now), general_rows)
     finally:
         stepper.close()
 

@@ -1,10 +1,11 @@
-"""A KV connector that puts a learned prefix into vLLM's own KV blocks.
+"""A KV connector that puts learned prefixes into vLLM's own KV blocks.
 
-A request that uses a prefix of P tokens carries P placeholder ids before its prompt, the prefix's digest as
-`cache_salt`, and `kv_transfer_params={"lpc": {"digest": ..., "folder": ..., "num_tokens": P}}`. The first such request
-has its blocks filled from the artifact; later ones find those blocks in vLLM's prefix cache, which is salted by the
-digest, and load nothing. Lengths that are no multiple of the block size are exact: the last, partly filled block
-belongs to one request and is filled for it again.
+A request that uses prefixes of P tokens in all carries P placeholder ids before its prompt, their digests as
+`cache_salt`, and `kv_transfer_params={"lpc": {"prefixes": [{"digest": ..., "folder": ..., "num_tokens": ...}, ...]}}`
+(`lpc_ray.serving.rewriting` writes both). Several prefixes stand one after the other, each with the phases it was made
+with. The first such request has its blocks filled from the artifacts; later ones find those blocks in vLLM's prefix
+cache, which is salted by the digests, and load nothing. Lengths that are no multiple of the block size are exact: the
+last, partly filled block belongs to one request and is filled for it again.
 
 The artifact is read through a memory map on each load; this connector holds no tensor.
 """
@@ -14,6 +15,8 @@ import multiprocessing
 import os
 import re
 import threading
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -24,29 +27,37 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorMetadata,
     KVConnectorRole,
 )
+from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorPromMetrics, KVConnectorStats
 from vllm.distributed.parallel_state import get_tensor_model_parallel_rank
 
 from lpc_ray.artifact import TENSOR_FILE
 from lpc_ray.errors import ArtifactError
+from lpc_ray.serving.rewriting import REQUEST_KEY
 
 if TYPE_CHECKING:
     from vllm.forward_context import ForwardContext
 
 logger = logging.getLogger(__name__)
-REQUEST_KEY = "lpc"
+
+# The device tier's figures in the process that serves requests; vLLM hands them over when its statistics are on.
+DEVICE_COUNTS = {"hits": 0, "misses": 0, "loaded_bytes": 0, "load_seconds": 0.0}
 
 
-def transfer_params(digest: str, folder: str, num_tokens: int) -> dict[str, Any]:
-    """The `kv_transfer_params` of a request that uses the prefix in local `folder`."""
-    return {REQUEST_KEY: {"digest": digest, "folder": folder, "num_tokens": num_tokens}}
+@dataclass(frozen=True)
+class Part:
+    """One prefix of a request: its rows stand at `offset`, and after the rows of the prefixes before it."""
+
+    digest: str
+    folder: str
+    num_tokens: int
+    offset: int
 
 
 @dataclass
 class PrefixLoad:
-    """Rows `start` to `stop` of one prefix, to be written into the request's blocks."""
+    """Rows `start` to `stop` of the prefixes of one request, to be written into its blocks."""
 
-    digest: str
-    folder: str
+    parts: tuple[Part, ...]
     start: int
     stop: int
     block_ids: list[int]
@@ -55,6 +66,30 @@ class PrefixLoad:
 @dataclass
 class PrefixLoads(KVConnectorMetadata):
     loads: list[PrefixLoad] = field(default_factory=list)
+
+
+class DeviceStats(KVConnectorStats):
+    """Counts since the last report, under the keys of `DEVICE_COUNTS`."""
+
+    def reset(self) -> None:
+        self.data = dict.fromkeys(DEVICE_COUNTS, 0)
+
+    def aggregate(self, other: KVConnectorStats) -> KVConnectorStats:
+        return DeviceStats({key: self.data.get(key, 0) + other.data.get(key, 0) for key in DEVICE_COUNTS})
+
+    def reduce(self) -> dict[str, int | float]:
+        return self.data
+
+    def is_empty(self) -> bool:
+        return not any(self.data.values())
+
+
+class DeviceMetrics(KVConnectorPromMetrics):
+    """vLLM's hook for a connector's metrics: adds every report to `DEVICE_COUNTS`."""
+
+    def observe(self, transfer_stats_data: dict[str, Any], engine_idx: int = 0) -> None:
+        for key, value in transfer_stats_data.items():
+            DEVICE_COUNTS[key] += value
 
 
 class LearnedPrefixConnector(KVConnectorBase_V1):
@@ -83,29 +118,38 @@ class LearnedPrefixConnector(KVConnectorBase_V1):
         self._block_size = vllm_config.cache_config.block_size
         self._planned: list[PrefixLoad] = []
         self._failed_blocks: set[int] = set()
+        self._stats = DeviceStats()
+        self._stats.reset()
+
+    def get_kv_connector_stats(self) -> KVConnectorStats | None:
+        if self._stats.is_empty():
+            return None
+        told, self._stats = self._stats, DeviceStats()
+        self._stats.reset()
+        return told
+
+    @classmethod
+    def build_kv_connector_stats(cls, data: dict[str, Any] | None = None) -> KVConnectorStats | None:
+        return DeviceStats(data or {})
+
+    @classmethod
+    def build_prom_metrics(cls, vllm_config, metric_types, labelnames, per_engine_labelvalues):
+        return DeviceMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
 
     # Scheduler side
 
     def get_num_new_matched_tokens(self, request, num_computed_tokens: int) -> tuple[int, bool]:
-        wanted = _wanted(request)
-        if wanted is None:
-            return 0, False
-        return max(0, wanted["num_tokens"] - num_computed_tokens), False
+        return max(0, _total_tokens(_wanted(request)) - num_computed_tokens), False
 
     def update_state_after_alloc(self, request, blocks, num_external_tokens: int) -> None:
-        wanted = _wanted(request)
-        if wanted is None or num_external_tokens == 0:
+        parts = _wanted(request)
+        if not parts:
             return
-        stop = wanted["num_tokens"]
-        self._planned.append(
-            PrefixLoad(
-                digest=wanted["digest"],
-                folder=wanted["folder"],
-                start=stop - num_external_tokens,
-                stop=stop,
-                block_ids=list(blocks.get_block_ids()[0]),
-            )
-        )
+        stop = _total_tokens(parts)
+        # A partly filled last block is written for every request; only whole blocks can be hit or missed.
+        self._stats.data["hits" if num_external_tokens <= stop % self._block_size else "misses"] += 1
+        if num_external_tokens:
+            self._planned.append(PrefixLoad(parts, stop - num_external_tokens, stop, list(blocks.get_block_ids()[0])))
 
     def build_connector_meta(self, scheduler_output) -> PrefixLoads:
         planned, self._planned = self._planned, []
@@ -123,26 +167,34 @@ class LearnedPrefixConnector(KVConnectorBase_V1):
             try:
                 self._fill(layers, load)
             except Exception as error:  # a request must fail alone: the engine serves others
-                logger.error("prefix %s in %s was not loaded: %s", load.digest, load.folder, error)
+                logger.error("prefixes %s were not loaded: %s", [part.folder for part in load.parts], error)
                 self._failed_blocks.update(self._blocks_of(load))
 
     def _fill(self, layers: dict[int, Any], load: PrefixLoad) -> None:
-        positions = torch.arange(load.start, load.stop)
-        blocks = torch.tensor(load.block_ids)[positions // self._block_size]
+        started = time.perf_counter()
+        for part in load.parts:
+            start, stop = max(load.start, part.offset), part.offset + part.num_tokens
+            if start < stop:
+                self._fill_part(layers, part, torch.arange(start, stop), load.block_ids)
+        self._stats.data["load_seconds"] += time.perf_counter() - started
+
+    def _fill_part(self, layers: dict[int, Any], part: Part, positions: torch.Tensor, block_ids: list[int]) -> None:
+        """Write the rows of `part` that stand at `positions` (int [rows]) of the request."""
+        blocks = torch.tensor(block_ids)[positions // self._block_size]
         slots = blocks * self._block_size + positions % self._block_size
-        with safe_open(f"{load.folder}/{TENSOR_FILE}", framework="pt") as tensors:
+        first, last = int(positions[0]) - part.offset, int(positions[-1]) + 1 - part.offset
+        with safe_open(f"{part.folder}/{TENSOR_FILE}", framework="pt") as tensors:
             keys, values = tensors.get_slice("keys"), tensors.get_slice("values")
             num_layers, num_tokens, num_heads, _ = keys.get_shape()
-            if num_tokens != load.stop or num_layers <= max(layers):
+            if num_tokens < part.num_tokens or num_layers <= max(layers):
                 raise ArtifactError(
-                    f"{load.folder}: got [{num_layers} layers, {num_tokens} tokens], wanted "
-                    f"[more than {max(layers)}, {load.stop}]"
+                    f"{part.folder}: got [{num_layers} layers, {num_tokens} tokens], wanted at least "
+                    f"[{max(layers) + 1}, {part.num_tokens}]"
                 )
             for index, layer in layers.items():
                 heads = _local_heads(num_heads, layer.impl.num_kv_heads)
                 cache = layer.kv_cache
-                key = keys[index, load.start : load.stop, heads]
-                value = values[index, load.start : load.stop, heads]
+                key, value = keys[index, first:last, heads], values[index, first:last, heads]
                 layer.impl.do_kv_cache_update(
                     layer,
                     key.to(cache.device, _compute_dtype(layer, key)).contiguous(),
@@ -150,6 +202,7 @@ class LearnedPrefixConnector(KVConnectorBase_V1):
                     cache,
                     slots.to(cache.device),
                 )
+                self._stats.data["loaded_bytes"] += key.nbytes + value.nbytes
 
     def _blocks_of(self, load: PrefixLoad) -> list[int]:
         first, last = load.start // self._block_size, (load.stop - 1) // self._block_size
@@ -182,8 +235,16 @@ def _exit_with_parent() -> None:
     threading.Thread(target=watch, name="lpc-parent-watch", daemon=True).start()
 
 
-def _wanted(request) -> dict[str, Any] | None:
-    return (request.kv_transfer_params or {}).get(REQUEST_KEY)
+def _wanted(request) -> tuple[Part, ...]:
+    """The prefixes that a request names, in order, each after the ones before it."""
+    parts: list[Part] = []
+    for prefix in (request.kv_transfer_params or {}).get(REQUEST_KEY, {}).get("prefixes", ()):
+        parts.append(Part(**prefix, offset=_total_tokens(parts)))
+    return tuple(parts)
+
+
+def _total_tokens(parts: Sequence[Part]) -> int:
+    return sum(part.num_tokens for part in parts)
 
 
 def _attention_layers(modules: dict[str, Any]) -> dict[int, Any]:
@@ -215,3 +276,7 @@ def _compute_dtype(layer, tensor: torch.Tensor) -> torch.dtype:
     """The dtype vLLM hands to `do_kv_cache_update`: the model's own (a quantised cache converts inside)."""
     dtype = getattr(layer, "dtype", None)
     return dtype if isinstance(dtype, torch.dtype) else tensor.dtype
+
+
+# The name under which the seeds' vLLM branch knows its connector.
+ReasonCacheConnector = LearnedPrefixConnector

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import ValidationError
 
 from lpc_ray.artifact import read_manifest
+from lpc_ray.chat import render_chat
 from lpc_ray.errors import ArtifactError, ConfigError, DataError
 from lpc_ray.identity import ModelIdentity, check_same, model_identity
 from lpc_ray.records import Ask, PrefixRef, Reply
-
-PLACEHOLDER_ID = 0
+from lpc_ray.serving.rewriting import Rewriting
 
 
 @dataclass(frozen=True)
@@ -84,13 +85,18 @@ class VLLMEngine:
         try:
             self._engine = AsyncLLM.from_engine_args(arguments)
         except (ValueError, OSError) as error:
-            raise ConfigError(f"vLLM cannot start with model {settings.model!r}: {error}") from error
+            reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else " ".join(str(error).split())
+            raise ConfigError(f"vLLM cannot start with model {settings.model!r}: {reason}") from error
         self._tokenizer = self._engine.get_tokenizer()
         self.identity = model_identity(settings.model, settings.revision)
         return self
 
     def stop(self) -> None:
         self._engine.shutdown()
+
+    def is_dead(self) -> bool:
+        """Whether vLLM's own processes have ended, so that no request can be answered any more."""
+        return self._engine.errored
 
     async def generate(self, asks: list[Ask]) -> list[Reply]:
         """Replies in the order of `asks`.
@@ -103,12 +109,7 @@ class VLLMEngine:
 
     def _prepare(self, ask: Ask) -> list[int]:
         """Token ids of the ask's own prompt; refuses what the engine must not see."""
-        if ask.token_ids:
-            ids = list(ask.token_ids)
-        else:
-            ids = self._tokenizer.apply_chat_template(
-                list(ask.messages), add_generation_prompt=True, tokenize=True, return_dict=False
-            )
+        ids = list(ask.token_ids) if ask.token_ids else render_chat(self._tokenizer, ask.messages, True, ask.thinking)
         prefix_tokens = 0
         if ask.prefix is not None:
             self._check_prefix(ask.prefix)
@@ -140,11 +141,9 @@ class VLLMEngine:
         extra_args = None
         prompt = TokensPrompt(prompt_token_ids=ids)
         if ask.prefix is not None:
-            from lpc_ray.adapters.vllm_connector import transfer_params
-
-            prefix = ask.prefix
-            prompt = TokensPrompt(prompt_token_ids=[PLACEHOLDER_ID] * prefix.num_tokens + ids, cache_salt=prefix.digest)
-            extra_args = {"kv_transfer_params": transfer_params(prefix.digest, prefix.folder, prefix.num_tokens)}
+            rewriting = Rewriting((ask.prefix,))
+            prompt = TokensPrompt(prompt_token_ids=rewriting.token_ids(ids), cache_salt=rewriting.cache_salt)
+            extra_args = {"kv_transfer_params": rewriting.transfer_params}
         sampling = SamplingParams(
             temperature=ask.decoding.temperature,
             max_tokens=ask.decoding.max_tokens,

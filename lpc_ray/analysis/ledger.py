@@ -13,8 +13,6 @@ from lpc_ray.analysis.significance import SCORED
 from lpc_ray.errors import DataError
 from lpc_ray.records import Outcome
 
-BaselineName = Literal["no_context", "full_document", "truncated", "text_prefill"]
-
 
 @dataclass(frozen=True, slots=True)
 class StepScore:
@@ -72,9 +70,13 @@ class ArmRecord:
 
 @dataclass(frozen=True, slots=True)
 class BaselineRecord:
-    """The model without a learned prefix. `num_tokens`: of the untrained prefix or of the truncated document."""
+    """What no arm of this sweep trained. `num_tokens`: of the prefix or of the truncated document.
 
-    name: BaselineName
+    name: no_context, full_document, truncated, text_prefill, the initializer of another untrained prefix, or the handle of
+    an LPC that existed before.
+    """
+
+    name: str
     num_tokens: int
     prefix_bytes: int
     tune: tuple[Outcome, ...]

@@ -38,6 +38,7 @@ def html_page(
     cases: Sequence[Case],
     tables: RunTables,
     words: Sequence[Finding],
+    induction: Sequence[Mapping[str, Any]] = (),
 ) -> bytes:
     """The page of one run, UTF-8."""
     off_source = [row for row in tables.rows if row.kl_drift is not None or row.gate is not None]
@@ -47,6 +48,7 @@ def html_page(
         title=title,
         facts=facts,
         tables=tables,
+        induction=induction,
         findings=_by_topic(words),
         convergence_svg=Markup(convergence_plot(convergence(arms), tables.rows)),
         pareto_svg=Markup(pareto_plot(tables.places, tables.rows)),

@@ -43,11 +43,13 @@ def write_report(
     cases: Sequence[Case] = (),
     subject: ReportSubject | None = None,
     thresholds: Sequence[Threshold] = THRESHOLDS,
+    induction: Sequence[Mapping[str, Any]] = (),
 ) -> list[Row]:
     """Write `REPORT_FILES`, the page last; return the rows they show. report.json can be merged with those of other runs.
 
     facts: what was run, as plain values, lists and nested mappings, shown in the order given.
     cases: adds questions and accepted answers to the appendix. thresholds: of the steps-to-quality table.
+    induction: per trace set its family, induction_seed, seconds and quality (`induction_quality.InductionQuality`).
     Raises: DataError when two rows would have one name, ConfigError for a threshold that is no share.
     """
     subject = subject or ReportSubject()
@@ -71,11 +73,12 @@ def write_report(
         "break_even": tables.break_evens,
         "documents": tables.documents,
         "findings": [finding.text for finding in words],
+        "induction": induction,
     }
     folder.write_bytes("pareto.csv", csv_bytes(ParetoRow, tables.places))
     folder.write_bytes("convergence.csv", csv_bytes(ConvergenceRow, convergence(arms)))
     folder.write_bytes("report.json", json_bytes(content))
-    folder.write_bytes("report.html", html_page(title, facts, arms, baselines, cases, tables, words))
+    folder.write_bytes("report.html", html_page(title, facts, arms, baselines, cases, tables, words, induction))
     return table
 
 

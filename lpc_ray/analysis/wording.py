@@ -32,12 +32,13 @@ def score_words(row: Row) -> str:
 def baseline_words(baseline: BaselineRecord) -> str:
     """What a baseline is, as it stands after `than` or `from`."""
     tokens = counted(baseline.num_tokens, "token")
-    return {
+    words = {
         "no_context": "no context",
         "full_document": "the whole document in the prompt",
         "truncated": f"the document cut to {tokens}",
         "text_prefill": f"an untrained prefix of {tokens} of text",
-    }[baseline.name]
+    }
+    return words.get(baseline.name, f"the prefix {baseline.name} of {tokens}")
 
 
 def seed_words(arm: ArmRecord) -> str:

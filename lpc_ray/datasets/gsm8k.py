@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
+from typing import Any
 
 from lpc_ray.errors import DataError
 from lpc_ray.records import Message
@@ -53,6 +54,11 @@ def _problem(line: str, where: str) -> Problem:
         row = json.loads(line)
     except json.JSONDecodeError as error:
         raise DataError(f"{where}: not JSON: {error}") from error
+    return problem(row, where)
+
+
+def problem(row: Any, where: str) -> Problem:
+    """The problem in one JSON object. Raises: DataError."""
     fields = [row.get(name) for name in ("question", "answer")] if isinstance(row, dict) else []
     if not fields or not all(isinstance(field, str) and field.strip() for field in fields):
         raise DataError(f"{where}: wanted 'question' and 'answer', texts that are not empty")

@@ -1,4 +1,7 @@
-"""Prefix Induction: raw material → traces. One family per file; `base.py` holds the protocol and the runner."""
+"""Prefix Induction: raw material → traces. One family per file, its wording in `prompts/<family>.md`.
+
+`base.py` holds the protocol and the runner, `study.py` what the families that ask a teacher about a chunk share.
+"""
 
 import difflib
 import importlib
@@ -11,10 +14,13 @@ from pydantic import ValidationError
 from lpc_ray.errors import ConfigError
 from lpc_ray.induction.base import Family
 
+_NOT_FAMILIES = {"base", "study"}
+
 
 def family_names() -> list[str]:
-    """Every module of this package but `base` is a family."""
-    return sorted(module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)]) if module.name != "base")
+    """Every module of this package but `base` and `study` is a family."""
+    modules = {module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)])}
+    return sorted(modules - _NOT_FAMILIES)
 
 
 def build_family(name: str, settings: dict[str, Any]) -> Family:

@@ -6,8 +6,9 @@ list of their Replies, and returns Traces. It knows no engine and no framework, 
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from pydantic import BaseModel, ConfigDict
 
@@ -26,6 +27,12 @@ class Unit:
     id: str
     chunk: Chunk
     index: int
+
+
+class Induces(Protocol):
+    """What the runner needs of a family."""
+
+    def induce(self, unit: Unit, rng: random.Random) -> Steps: ...
 
 
 class Family(BaseModel, ABC):
@@ -47,6 +54,10 @@ class Family(BaseModel, ABC):
     def needs_teacher(self) -> bool:
         return True
 
+    def given_questions(self) -> Iterable[str]:
+        """Questions that the family takes from files, none of which may be a held-out case. Raises: DataError."""
+        return ()
+
 
 def plan_units(
     family: Family, name: str, documents: list[Document], spans: Encode, description: str, seed: int
@@ -66,35 +77,45 @@ def plan_units(
     return units
 
 
-def run_units(family: Family, units: list[Unit], seed: int, generate: Generate) -> dict[str, list[Trace]]:
+def run_units(family: Induces, units: list[Unit], seed: int, generate: Generate) -> dict[str, list[Trace]]:
     """Drive the generators of all `units` together: one call of `generate` answers every pending ask.
 
-    Returns: unit id → its traces.
+    Returns: unit id → its traces, at least one per unit, with their teacher tokens.
     """
     finished: dict[str, list[Trace]] = {}
-    waiting: list[tuple[Unit, Steps, list[Ask]]] = []
-    for unit in units:
-        steps = family.induce(unit, random.Random(digest_of(unit.id, seed)))
-        _advance(unit, steps, None, waiting, finished)
-    while waiting:
-        running, waiting = waiting, []
-        replies = generate([ask for _, _, asks in running for ask in asks])
+    running = [_Running(unit, family.induce(unit, random.Random(digest_of(unit.id, seed)))) for unit in units]
+    for one in running:
+        one.advance(None, finished)
+    while running := [one for one in running if one.unit.id not in finished]:
+        replies = generate([ask for one in running for ask in one.asks])
         start = 0
-        for unit, steps, asks in running:
-            _advance(unit, steps, replies[start : start + len(asks)], waiting, finished)
-            start += len(asks)
+        for one in running:
+            stop = start + len(one.asks)
+            one.advance(replies[start:stop], finished)
+            start = stop
     return finished
 
 
-def _advance(
-    unit: Unit,
-    steps: Steps,
-    replies: list[Reply] | None,
-    waiting: list[tuple[Unit, Steps, list[Ask]]],
-    finished: dict[str, list[Trace]],
-) -> None:
-    try:
-        asks = next(steps) if replies is None else steps.send(replies)
-        waiting.append((unit, steps, asks))
-    except StopIteration as stop:
-        finished[unit.id] = stop.value
+@dataclass(slots=True)
+class _Running:
+    """A unit's generator between two calls of the engine. `generated_tokens`: of all its replies so far."""
+
+    unit: Unit
+    steps: Steps
+    asks: list[Ask] = field(default_factory=list)
+    generated_tokens: int = 0
+
+    def advance(self, replies: list[Reply] | None, finished: dict[str, list[Trace]]) -> None:
+        self.generated_tokens += sum(len(reply.token_ids) for reply in replies or [])
+        try:
+            self.asks = next(self.steps) if replies is None else self.steps.send(replies)
+        except StopIteration as stop:
+            assert stop.value, "a unit without a trace, if only a dropped one, would be done again for ever"
+            finished[self.unit.id] = _charged(stop.value, self.generated_tokens)
+
+
+def _charged(traces: list[Trace], generated_tokens: int) -> list[Trace]:
+    """Each trace pays for its own reply, the first one also for all else that its unit had generated."""
+    own = [len(trace.reply.token_ids) if trace.reply else 0 for trace in traces]
+    own[0] += generated_tokens - sum(own)
+    return [replace(trace, teacher_tokens=tokens) for trace, tokens in zip(traces, own, strict=True)]

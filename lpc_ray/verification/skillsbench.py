@@ -141,7 +141,7 @@ def _error_of(done: Execution) -> str | None:
 
 
 def _scored(done: Execution, report: TestReport, names: frozenset[str]) -> Judgement:
-    """Tests that the program's leavings make impossible to collect are `invalid`; no report at all is an error of ours."""
+    """`invalid`: what the program left kept the tests, which the reference had passed, from being run to their end."""
     total = len(names)
     stage: Literal["timeout", "exec_error", "wrong_output"] = "wrong_output"
     if done.exceeded or done.exit_code:
@@ -149,13 +149,11 @@ def _scored(done: Execution, report: TestReport, names: frozenset[str]) -> Judge
     if report.exceeded:
         stage = "timeout" if report.exceeded == "time" else stage
         return Judgement("fail", stage, 0, total, {"reward": 0.0})
-    if not report.passed:
-        return Judgement("verifier_error", stage, 0, total)
     if not report.names >= names:
         return Judgement("invalid", stage, 0, total)
     passed = sum(report.passed[name] for name in names)
     if (passed == total) != (report.exit_code == 0):
-        return Judgement("verifier_error", stage, 0, total)
+        return Judgement("invalid", stage, 0, total)
     if passed == total:
         return Judgement("pass", "", total, total, {"reward": 1.0})
     return Judgement("fail", stage, passed, total, {"reward": 0.0})

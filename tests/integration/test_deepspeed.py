@@ -9,20 +9,31 @@ import torch.multiprocessing as mp
 
 from lpc_ray.config import TrainingRecipe
 from lpc_ray.prefix import Prefix, attach
+from lpc_ray.records import TraceRow
 from lpc_ray.training import PlainStepper, PrefixLearner, Progress, train
-from tests.tiny import rows, tiny_model
+from tests.tiny import rows, taught_rows, tiny_model
 
 RECIPE = TrainingRecipe(steps=6, lr=0.02, warmup_steps=2, batch_tokens=70, window_tokens=32, clip_norm=0.5)
 
 CASES = [
-    (objective, stage, interrupt_at) for objective in ("ntp", "kl") for stage in (1, 3) for interrupt_at in (None, 4)
+    (objective, stage, interrupt_at)
+    for objective in ("ntp", "kl", "recomputed")
+    for stage in (1, 3)
+    for interrupt_at in (None, 4)
 ]
 
 
 def _learner(objective: str, shard: bool = False) -> PrefixLearner:
+    """`recomputed` is `kl` with the teacher's targets recomputed in the worker."""
     torch.manual_seed(3)
-    keys, values = torch.randn(3, 5, 2, 8), torch.randn(3, 5, 2, 8)
-    return PrefixLearner(attach(tiny_model()), Prefix(keys, values, 1), objective, shard_backbone=shard)
+    prefix = Prefix(torch.randn(3, 5, 2, 8), torch.randn(3, 5, 2, 8), 1)
+    recipe = RECIPE.model_copy(update={"teacher_targets": "recomputed" if objective == "recomputed" else "stored"})
+    name = "ntp" if objective == "ntp" else "kl"
+    return PrefixLearner(attach(tiny_model()), prefix, name, recipe, shard_backbone=shard)
+
+
+def _traces(objective: str) -> list[TraceRow]:
+    return rows(12) if objective == "ntp" else taught_rows(12)
 
 
 def _free_port() -> int:
@@ -45,7 +56,7 @@ def _worker(rank, world, port, folder):
 def _run(objective, stage, interrupt_at):
     from lpc_ray.adapters.deepspeed_stepper import DeepSpeedStepper
 
-    traces = rows(12, taught=objective == "kl")
+    traces = _traces(objective)
     learner = _learner(objective, shard=stage == 3)
     stepper = DeepSpeedStepper(learner, RECIPE, stage)
     progress = train(stepper, traces, RECIPE, 7, Progress(), lambda state: state.step != interrupt_at)
@@ -67,9 +78,7 @@ def _run(objective, stage, interrupt_at):
 
 def _reference(objective):
     learner = _learner(objective)
-    progress = train(
-        PlainStepper(learner, RECIPE), rows(12, taught=objective == "kl"), RECIPE, 7, Progress(), lambda _: True
-    )
+    progress = train(PlainStepper(learner, RECIPE), _traces(objective), RECIPE, 7, Progress(), lambda _: True)
     return progress.losses, learner.prefix.full()
 
 

@@ -23,7 +23,7 @@ PROGRAM = """
     (disk / "kept").write_bytes(b"kept")
     keys = torch.randn(3, 4096, 2, 8)
     for write in (
-        lambda: publish(Store(str(disk / "artifacts")), keys, keys, IDENTITY, 1),
+        lambda: publish(Store(str(disk / "artifacts")), keys, keys.clone(), IDENTITY, 1),
         lambda: TraceStore(Store(str(disk / "traces"))).append(rows(300, taught=True)),
         lambda: Store(str(disk)).write_bytes("kept", bytes(1 << 20)),
     ):

@@ -130,6 +130,7 @@ def test_the_json_holds_every_field_of_every_row():
         "break_even",
         "documents",
         "findings",
+        "induction",
     }
     for entry in (*report["arms"], *report["baselines"]):
         assert set(entry) == {field.name for field in fields(Row)} | {"dominated_by"}

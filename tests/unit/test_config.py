@@ -1,5 +1,6 @@
 """Configs: what is refused, in which words, and what identity depends on."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from lpc_ray.config import load
 from lpc_ray.errors import ConfigError, DataError
 from lpc_ray.induction import build_family, family_names
 from lpc_ray.matrix import arms, fingerprint
+from lpc_ray.plan import make_plan
 from lpc_ray.sources import read_documents
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,6 +28,9 @@ BASE = {
         ],
     },
 }
+
+
+SMALL = ["recipe.sweep.0.num_tokens=4", "recipe.sweep.1.num_tokens=4"]
 
 
 @pytest.fixture
@@ -72,7 +77,7 @@ def test_an_unknown_family_names_the_nearest():
         build_family("curate", {})
     with pytest.raises(ConfigError, match="num_chunk"):
         build_family("ss", {"num_chunk": 2})
-    assert family_names() == ["curated", "raw", "ss"]
+    assert family_names() == ["ar", "ar_ta", "ar_ts", "bo", "csb", "curated", "general", "r", "raw", "ss"]
 
 
 def test_the_fingerprint_covers_the_recipe_and_nothing_else(config_file):
@@ -118,6 +123,45 @@ def test_a_folder_is_read_in_the_order_of_its_paths(tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(f"text {name}")
     assert [document.name for document in read_documents([tmp_path])] == ["a.txt", "b.md", "sub/c.rst"]
+
+
+def test_a_family_that_was_given_a_held_out_question_is_refused(config_file, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    case = {"question": "What is the gate code?", "answers": ["4718"]}
+    cases = [{**case, "id": "h", "split": "held_out"}, {**case, "id": "t", "split": "tune", "question": "Which code?"}]
+    Path("cases.jsonl").write_text("\n".join(map(json.dumps, cases)))
+    Path("doc.md").write_text("The gate code is 4718. Nobody else knows it.")
+    Path("faq.jsonl").write_text('{"question": "which code?", "answer": "4718"}')
+    make_plan(load(config_file, SMALL))
+    Path("faq.jsonl").write_text('{"question": "what is  the gate CODE?", "answer": "4718"}')
+    with pytest.raises(DataError, match="curated: got the question of held-out case 'h'"):
+        make_plan(load(config_file))
+
+
+def test_a_share_of_general_prompts_needs_the_family_and_has_its_own_traces(config_file, documents, tmp_path):
+    share = "recipe.training.general_share=0.1"
+    with pytest.raises(ConfigError, match="general_share: got 0.1 without a family"):
+        load(config_file, [share])
+    families = "recipe.induction.families.general={paths: [g.jsonl]}"
+    plain, mixed = (
+        arms(load(config_file).recipe, documents),
+        arms(load(config_file, [share, families]).recipe, documents),
+    )
+    assert [arm.traces for arm in mixed] == [arm.traces for arm in plain]
+    assert {one.family for arm in mixed for one in arm.trace_sets} == {"curated", "raw", "general"}
+    assert all(arm.general_traces is None for arm in plain) and not {arm.id for arm in plain} & {
+        arm.id for arm in mixed
+    }
+
+
+def test_a_trace_set_that_cost_less_than_training_is_to_have_is_refused(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    plan = make_plan(load(ROOT / "jobs/configs/families.cpu.yaml", ["recipe.training.teacher_tokens=500"]))
+    sets = {one.family: one for one in plan.trace_sets()}
+    plan.check_teacher_tokens(sets["ss"], 500)
+    plan.check_teacher_tokens(sets["curated"], 0)
+    with pytest.raises(DataError, match="families.ss: got 499 teacher tokens"):
+        plan.check_teacher_tokens(sets["ss"], 499)
 
 
 def test_a_dry_run_loads_neither_torch_nor_any_framework():

@@ -11,49 +11,15 @@ from hypothesis import strategies as st
 
 from lpc_ray.errors import ConfigError, DataError, StorageError
 from lpc_ray.induction import build_family
-from lpc_ray.induction.base import plan_units, run_units
-from lpc_ray.induction.ss import SEED_PROMPTS
-from lpc_ray.records import TOP_K, Document, Reply, Trace, digest_of
+from lpc_ray.induction.base import run_units
+from lpc_ray.induction.ss import PROMPTS, SEED_TYPES
+from lpc_ray.records import TOP_K, Trace
 from lpc_ray.storage import Store
 from lpc_ray.traces import Provenance, TraceStore, tokenise
+from tests.scripted import TEXT, render, reply, units_of
 from tests.tiny import rows
 
-TEXT = " ".join(f"word{number}" for number in range(200))
-DOCUMENT = Document(name="d", text=TEXT, digest=digest_of(TEXT))
 TOLD = Provenance("ss", 0, "tiny", 64)
-
-
-def spans(text: str) -> list[tuple[int, int]]:
-    """A tokenizer of words."""
-    found, start = [], 0
-    for word in text.split(" "):
-        found.append((start, start + len(word)))
-        start += len(word) + 1
-    return found
-
-
-def render(messages, add_generation_prompt: bool) -> list[int]:
-    """A chat template of characters: role marker, content, end-of-turn 2, newline 10."""
-    ids = []
-    for message in messages:
-        ids += [1, ord(message["role"][0]), *map(ord, message["content"]), 2, 10]
-    return [*ids, 1, ord("a")] if add_generation_prompt else ids
-
-
-def reply(text: str, finish_reason: str = "stop", tokens: int = 3) -> Reply:
-    return Reply(
-        text=text,
-        token_ids=(5,) * (tokens - 1) + (2,),
-        finish_reason=finish_reason,
-        num_prompt_tokens=9,
-        logprobs=np.zeros(tokens, np.float32),
-        topk_ids=np.full((tokens, TOP_K), 5, np.int32),
-        topk_logprobs=np.full((tokens, TOP_K), -3, np.float32),
-    )
-
-
-def units_of(family, name="ss", seed=0):
-    return plan_units(family, name, [DOCUMENT], spans, "A list of words.", seed)
 
 
 def test_self_study_asks_with_the_chunk_and_hides_it_from_the_student():
@@ -65,14 +31,12 @@ def test_self_study_asks_with_the_chunk_and_hides_it_from_the_student():
         calls.append(asks)
         return [reply("a question?" if not ask.top_k else "an answer") for ask in asks]
 
-    units = units_of(family)
+    units = units_of(family, "ss")
     finished = run_units(family, units, 0, teacher)
     assert [len(asks) for asks in calls] == [80, 80], "all pending asks go in one call"
     asked = {prompt for ask in calls[0] for prompt in [ask.messages[1]["content"]]}
-    kinds = {
-        kind for kind, prompts in SEED_PROMPTS.items() for prompt in prompts for one in asked if one[:40] == prompt[:40]
-    }
-    assert kinds == set(SEED_PROMPTS), "all five seed types are drawn"
+    kinds = {kind for kind in SEED_TYPES for prompt in PROMPTS[kind] for one in asked if one[:40] == prompt[:40]}
+    assert kinds == set(SEED_TYPES), "all five seed types are drawn"
     for ask in calls[1]:
         assert ask.messages[0]["role"] == "system" and "word" in ask.messages[0]["content"]
         assert ask.messages[1]["content"] == "a question?" and ask.top_k == TOP_K and ask.decoding.temperature == 0
@@ -92,7 +56,9 @@ def test_self_study_asks_with_the_chunk_and_hides_it_from_the_student():
 )
 def test_self_study_drops_what_cannot_be_trained_on_and_says_why(question, answer, reason):
     family = build_family("ss", {"num_chunks": 1, "conversations_per_chunk": 1})
-    finished = run_units(family, units_of(family), 0, lambda asks: [answer if ask.top_k else question for ask in asks])
+    finished = run_units(
+        family, units_of(family, "ss"), 0, lambda asks: [answer if ask.top_k else question for ask in asks]
+    )
     [[trace]] = finished.values()
     assert trace.drop_reason == reason
 
@@ -106,7 +72,7 @@ def test_the_same_seed_draws_the_same_units_and_another_seed_others():
     family = build_family(
         "ss", {"num_chunks": 2, "conversations_per_chunk": 3, "max_chunk_tokens": 60, "min_chunk_tokens": 10}
     )
-    first, again, other = units_of(family), units_of(family), units_of(family, seed=1)
+    first, again, other = units_of(family, "ss"), units_of(family, "ss"), units_of(family, "ss", seed=1)
     assert [unit.id for unit in first] == [unit.id for unit in again]
     assert not {unit.id for unit in first} & {unit.id for unit in other}
     assert len({unit.id for unit in first}) == 6
@@ -146,9 +112,14 @@ def test_curated_traces_that_are_malformed_are_refused_with_their_place(tmp_path
 
 def test_the_engines_own_token_ids_are_the_targets():
     messages = ({"role": "user", "content": "q"}, {"role": "assistant", "content": "an answer"})
-    row = tokenise(Trace(messages=messages, reply=reply("an answer")), "u", 0, "s", TOLD, render, None)
-    prompt = render(list(messages[:1]), True)
+    teacher = ({"role": "system", "content": "src"}, messages[0])
+    trace = Trace(
+        messages=messages, reply=reply("an answer"), teacher_messages=teacher, thinking=True, teacher_tokens=3
+    )
+    row = tokenise(trace, "u", 0, "s", TOLD, render, None)
+    prompt = render(messages[:1], True, thinking=True)
     assert row.token_ids.tolist() == [*prompt, 5, 5, 2]
+    assert row.teacher_prompt.tolist() == render(teacher, True, thinking=True)
     assert row.is_target.tolist() == [False] * len(prompt) + [True] * 3
     assert row.topk_ids.shape == (3, TOP_K) and row.teacher_tokens == 3 and not row.truncated
 
@@ -184,6 +155,20 @@ def test_what_the_trace_store_holds_comes_back_equal(count, taught, seed, parts)
     for ours, theirs in zip(got, written, strict=True):
         for field in dataclasses.fields(ours):
             np.testing.assert_array_equal(getattr(ours, field.name), getattr(theirs, field.name))
+
+
+def test_a_budget_of_teacher_tokens_takes_whole_units_and_pays_for_dropped_rows(tmp_path):
+    written = [
+        dataclasses.replace(row, id=f"u{number // 2}-{number % 2}", unit=f"u{number // 2}", teacher_tokens=10)
+        for number, row in enumerate(rows(8))
+    ]
+    written[1] = dataclasses.replace(written[1], drop_reason="empty_answer")
+    store = TraceStore(Store(str(tmp_path)))
+    store.append(written)
+    assert [row.id for row in store.rows(59)] == ["u0-0", "u1-0", "u1-1"]
+    told = store.summary(59)
+    assert (told["rows"], told["teacher_tokens"], told["dropped"]) == (3, 40, {"empty_answer": 1})
+    assert len(store.rows(80)) == len(store.rows()) == 7 and store.rows(19) == []
 
 
 def test_a_batch_written_twice_is_there_once_and_a_real_duplicate_is_refused(tmp_path):

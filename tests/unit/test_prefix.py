@@ -5,10 +5,11 @@ import pytest
 import torch
 from transformers.cache_utils import DynamicCache
 
+from lpc_ray.config import TrainingRecipe
 from lpc_ray.errors import ConfigError
 from lpc_ray.initializers import forward_cache
+from lpc_ray.packing import collate, pack
 from lpc_ray.prefix import Prefix, attach, prefix_arguments, prefix_mask
-from lpc_ray.traces import collate, pack
 from lpc_ray.training import PrefixLearner, target_logits
 from tests.tiny import rows, tiny_model
 
@@ -57,7 +58,7 @@ def test_gradients_reach_every_layer_and_equal_the_cache_path(model_type, checkp
     if checkpointing:
         model.gradient_checkpointing_enable()
         model.train()
-    learner = PrefixLearner(model, Prefix(keys, values, 1), "ntp")
+    learner = PrefixLearner(model, Prefix(keys, values, 1), "ntp", TrainingRecipe(steps=1))
     learner(collate([samples])).backward()
     oracle = tiny_model(model_type)
     oracle_keys, oracle_values = keys.clone().requires_grad_(), values.clone().requires_grad_()

@@ -92,7 +92,8 @@ def test_the_scale_run_records_strata_and_decisions_and_scores_strata_at_the_foc
         }
         return TaskResults(150, records, [BaselineRecord("no_context", 0, 0, outcomes(1, 0), ())], tune.__getitem__)
 
-    rows = run_scale(load_many(SCALE), Store(str(tmp_path)), carry_out)
+    two = ["recipe.sweep.0.induction=ss", "scale.promotion.rest_seeds=[0]"]
+    rows = run_scale(load_many(SCALE, two), Store(str(tmp_path)), carry_out)
     strata = json.loads((tmp_path / "strata.json").read_text())
     promotion = json.loads((tmp_path / "promotion.json").read_text())
     tasks = [pick["task"] for pick in strata["picks"]]

@@ -1,0 +1,45 @@
+"""A model's chat template: messages → the token ids that the engine sees and the student is trained on."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from lpc_ray.errors import ConfigError
+from lpc_ray.prompting import with_system
+from lpc_ray.records import Message
+
+
+def render_chat(
+    tokenizer: Any, messages: Sequence[Message], add_generation_prompt: bool, thinking: bool | None = None
+) -> list[int]:
+    """Token ids of `messages` under the template of a transformers tokenizer.
+
+    thinking: the template's `enable_thinking`; None leaves it alone. Raises: ConfigError where the template has none.
+    """
+    switch = {}
+    if thinking is not None:
+        if "enable_thinking" not in str(tokenizer.chat_template):
+            raise ConfigError(
+                "thinking: the model's chat template has no switch enable_thinking; leave thinking_probability out"
+            )
+        switch = {"enable_thinking": thinking}
+    return tokenizer.apply_chat_template(
+        list(messages), add_generation_prompt=add_generation_prompt, tokenize=True, return_dict=False, **switch
+    )
+
+
+class ChatRenderer:
+    """The template of model `model` (a folder or Hugging Face id), opening every conversation with `system`.
+
+    See `lpc_ray.prompting.with_system`, and `lpc_ray.traces.Render` for the call.
+    """
+
+    def __init__(self, model: str, revision: str | None, system: str | None):
+        from transformers import AutoTokenizer
+
+        self._tokenizer = AutoTokenizer.from_pretrained(model, revision=revision)
+        self._system = system
+
+    def __call__(
+        self, messages: Sequence[Message], add_generation_prompt: bool, thinking: bool | None = None
+    ) -> list[int]:
+        return render_chat(self._tokenizer, with_system(messages, self._system), add_generation_prompt, thinking)

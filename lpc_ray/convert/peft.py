@@ -1,0 +1,84 @@
+"""PEFT adapters of type CARTRIDGE and PREFIX_TUNING: `prompt_embeddings` [P, 2·L·H·D], keys of layer l at 2l, values at 2l+1.
+
+Both are handed to the model as its cache before position P, so the numbers are ours as they are.
+Source: peft 0.21, `tuners/cartridge` and `tuners/prefix_tuning`.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save_file
+
+from lpc_ray.artifact import Manifest
+from lpc_ray.convert.files import read_fields
+from lpc_ray.convert.layers import Foreign, stack
+from lpc_ray.errors import ArtifactError
+from lpc_ray.identity import ModelIdentity
+
+CONFIG_FILE = "adapter_config.json"
+TENSOR_FILE = "adapter_model.safetensors"
+TENSOR = "prompt_embeddings"
+
+
+def read(path: Path, identity: ModelIdentity) -> Foreign:
+    """The prefix in an adapter's folder (or in the folder of the file given).
+
+    Raises: ArtifactError for another adapter type, a projected prefix tuning, a pickled adapter, or shapes that do not fit.
+    """
+    folder = path if path.is_dir() else path.parent
+    config = read_fields(folder / CONFIG_FILE)
+    where, kind = str(folder / TENSOR_FILE), config.get("peft_type")
+    if kind not in ("CARTRIDGE", "PREFIX_TUNING"):
+        raise ArtifactError(f"{folder / CONFIG_FILE}: got peft_type {kind!r}, wanted CARTRIDGE or PREFIX_TUNING")
+    try:
+        tensors = load_tensors((folder / TENSOR_FILE).read_bytes())
+    except (OSError, SafetensorError) as error:
+        raise ArtifactError(f"{where}: missing or not a safetensors file: {error}") from error
+    if set(tensors) != {TENSOR}:
+        raise ArtifactError(f"{where}: got tensors {sorted(tensors)}, wanted {TENSOR} alone")
+    shape = (identity.num_layers, 2, identity.num_kv_heads, identity.head_dim)
+    flat = tensors[TENSOR]
+    if (
+        flat.ndim != 2
+        or flat.shape[1] != torch.Size(shape).numel()
+        or flat.shape[0] != config.get("num_virtual_tokens")
+    ):
+        raise ArtifactError(
+            f"{where}: got {TENSOR} {list(flat.shape)}, wanted [{config.get('num_virtual_tokens')}, "
+            f"{torch.Size(shape).numel()}] (2 · layers · KV heads · head dim of {identity.model_id})"
+        )
+    pairs = flat.reshape(-1, *shape).permute(2, 1, 0, 3, 4)  # [2, L, P, H, D]
+    frozen = config.get("num_frozen_tokens", 0) if kind == "CARTRIDGE" else 0
+    if type(frozen) is not int or not 0 <= frozen <= flat.shape[0]:
+        raise ArtifactError(f"{folder / CONFIG_FILE}: got num_frozen_tokens {frozen!r}, wanted 0 to {flat.shape[0]}")
+    keys, values = (stack(pairs[half], f"{TENSOR}, {half}", identity, "tokens_first", where) for half in (0, 1))
+    told = {"peft_type": kind, "base_model_name_or_path": config.get("base_model_name_or_path")}
+    return Foreign(keys, values, frozen, "cartridge" if kind == "CARTRIDGE" else "kv_prefix", told)
+
+
+def write(folder: Path, manifest: Manifest, keys: torch.Tensor, values: torch.Tensor, peft_type: str) -> None:
+    """The adapter's two files. PREFIX_TUNING has no place for the number of frozen tokens."""
+    who = manifest.identity
+    config: dict[str, Any] = {
+        "peft_type": peft_type,
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": who.model_id,
+        "revision": who.revision,
+        "inference_mode": True,
+        "num_virtual_tokens": manifest.num_tokens,
+        "num_layers": who.num_layers,
+        "num_attention_heads": who.num_kv_heads,
+        "token_dim": who.num_kv_heads * who.head_dim,
+        "num_transformer_submodules": 1,
+    }
+    if peft_type == "CARTRIDGE":
+        config["num_frozen_tokens"] = manifest.frozen_tokens
+    else:
+        config |= {"prefix_projection": False, "encoder_hidden_size": who.num_kv_heads * who.head_dim}
+    flat = torch.stack([keys, values], dim=1).permute(2, 0, 1, 3, 4).reshape(manifest.num_tokens, -1)
+    save_file({TENSOR: flat.contiguous()}, folder / TENSOR_FILE, metadata={"format": "pt"})
+    (folder / CONFIG_FILE).write_text(json.dumps(config, indent=2), encoding="utf-8")

@@ -1,0 +1,118 @@
+"""An LPC from any store into a local folder, checked on the way: reading overlaps with hashing and writing."""
+
+import json
+from concurrent.futures import Future, ThreadPoolExecutor
+from hashlib import sha256
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+
+from lpc_ray.artifact import MANIFEST_FILE, TENSOR_FILE, Manifest, digest_of_hash, parse_manifest
+from lpc_ray.errors import ArtifactError, PrefixNotFoundError, StorageError
+from lpc_ray.identity import ModelIdentity, check_same
+from lpc_ray.storage import Store
+
+CHUNK_BYTES = 4 << 20
+_MAX_HEADER_BYTES = 1 << 20
+_DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
+
+
+def fetch_manifest(store: Store, digest: str, wanted: ModelIdentity) -> Manifest:
+    """The manifest of LPC `digest`, which is for the model `wanted`.
+
+    Raises: PrefixNotFoundError, StorageError; ArtifactError for no digest, another model's manifest or another digest's.
+    """
+    if len(digest) != 32 or set(digest) - set("0123456789abcdef"):
+        raise ArtifactError(f"got digest {digest[:80]!r}, wanted 32 hexadecimal digits")
+    path = f"{digest}/{MANIFEST_FILE}"
+    if not store.exists(path):
+        raise PrefixNotFoundError(f"prefix {digest}: not in {store}")
+    try:
+        text = store.read_bytes(path).decode()
+    except UnicodeDecodeError as error:
+        raise ArtifactError(f"{path}: not an LPC manifest: {error}") from error
+    manifest = parse_manifest(text, where=path)
+    if manifest.digest != digest:
+        raise ArtifactError(f"{path}: got digest {manifest.digest}, wanted {digest}")
+    check_same(manifest.identity, wanted, where=f"prefix {digest}")
+    return manifest
+
+
+def fetch_checked(store: Store, digest: str, folder: Path, wanted: ModelIdentity) -> Manifest:
+    """Copy LPC `digest` into the existing, empty `folder`.
+
+    Raises: as `fetch_manifest`, and ArtifactError for tensors that do not fit; `folder` may then hold a part.
+    """
+    manifest = fetch_manifest(store, digest, wanted)
+    path = f"{digest}/{TENSOR_FILE}"
+    try:
+        with (
+            store.filesystem.open(store.path(path), "rb") as source,
+            open(folder / TENSOR_FILE, "wb") as sink,
+            ThreadPoolExecutor(1) as behind,
+        ):
+            tensor_hash = _copy(source, sink, manifest, behind, where=path)
+    except OSError as error:
+        raise StorageError(f"cannot copy {store.path(path)} to {folder}: {error.strerror or error}") from error
+    shape = [
+        manifest.identity.num_layers,
+        manifest.num_tokens,
+        manifest.identity.num_kv_heads,
+        manifest.identity.head_dim,
+    ]
+    dtype = getattr(torch, manifest.dtype)
+    found = digest_of_hash(tensor_hash, shape, dtype, manifest.identity, manifest.frozen_tokens)
+    if found != digest:
+        raise ArtifactError(f"{path}: got digest {found} from the tensors, wanted {digest} of the manifest")
+    (folder / MANIFEST_FILE).write_bytes(store.read_bytes(f"{digest}/{MANIFEST_FILE}"))
+    return manifest
+
+
+def _copy(source: IO[bytes], sink: IO[bytes], manifest: Manifest, behind: ThreadPoolExecutor, where: str) -> str:
+    """Copies a safetensors file; returns the SHA-256 of its tensors' bytes."""
+    head = source.read(8)
+    length = int.from_bytes(head, "little")
+    header = source.read(length) if 0 < length <= _MAX_HEADER_BYTES else b""
+    _check_header(header, manifest, where)
+    sink.write(head + header)
+    hasher, dtype, copied = sha256(), getattr(torch, manifest.dtype), 0
+    pending: Future[None] | None = None
+    while chunk := source.read(CHUNK_BYTES):
+        copied += len(chunk)
+        if copied > manifest.num_bytes:
+            break
+        if pending is not None:
+            pending.result()
+        pending = behind.submit(_take, chunk, hasher, sink, dtype, where)
+    if pending is not None:
+        pending.result()
+    if copied != manifest.num_bytes:
+        raise ArtifactError(f"{where}: corrupt: got {copied} bytes or more of tensors, wanted {manifest.num_bytes}")
+    return hasher.hexdigest()
+
+
+def _take(chunk: bytes, hasher: Any, sink: IO[bytes], dtype: torch.dtype, where: str) -> None:
+    sink.write(chunk)
+    hasher.update(chunk)
+    if len(chunk) % dtype.itemsize == 0:
+        values = torch.frombuffer(bytearray(chunk), dtype=dtype)
+        if not values.isfinite().all():
+            raise ArtifactError(f"{where}: got keys or values that are not finite")
+
+
+def _check_header(header: bytes, manifest: Manifest, where: str) -> None:
+    """Raises: ArtifactError unless the file holds exactly the manifest's keys and then its values."""
+    who = manifest.identity
+    shape, half = [who.num_layers, manifest.num_tokens, who.num_kv_heads, who.head_dim], manifest.num_bytes // 2
+    wanted = {
+        name: {"dtype": _DTYPES.get(manifest.dtype), "shape": shape, "data_offsets": [start, start + half]}
+        for name, start in (("keys", 0), ("values", half))
+    }
+    try:
+        got = json.loads(header)
+        got.pop("__metadata__", None)
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise ArtifactError(f"{where}: corrupt: not a safetensors file") from error
+    if got != wanted:
+        raise ArtifactError(f"{where}: got tensors {str(got)[:300]}, wanted {wanted}")

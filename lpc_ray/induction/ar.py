@@ -1,0 +1,34 @@
+"""`ar`: Active Reading in one step, the older prompt of the project's seed documents ("AR-PI").
+
+A single request asks for views, questions, procedures and reasoning about the chunk. METHODS section 2.
+"""
+
+import random
+from typing import Annotated
+
+from pydantic import Field
+
+from lpc_ray.induction.base import Steps, Unit
+from lpc_ray.induction.study import StudyFamily, read_prompts, system_message, taught, user
+from lpc_ray.records import TOP_K, Ask, Decoding
+
+PROMPTS = read_prompts("ar")
+
+
+class OneStepReading(StudyFamily):
+    """One request per unit, in one of several wordings, answered at `temperature` (greedy answers would repeat)."""
+
+    temperature: Annotated[float, Field(ge=0)] = 0.7
+    max_answer_tokens: Annotated[int, Field(ge=1)] = 1024
+
+    def induce(self, unit: Unit, rng: random.Random) -> Steps:
+        [template] = PROMPTS["system"]
+        system = system_message(template, unit.chunk)
+        subject = unit.chunk.description.strip().rstrip(".") or "the text"
+        request = user(rng.choice(PROMPTS["request"]).format(subject=subject))
+        decoding = Decoding(self.temperature, self.max_answer_tokens, seed=rng.getrandbits(31))
+        [reply] = yield [Ask((system, request), decoding, top_k=TOP_K)]
+        return [taught([system], [request], reply)]
+
+
+FAMILY = OneStepReading

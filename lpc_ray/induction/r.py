@@ -1,0 +1,38 @@
+"""`r`: reasoning traces. A task about the source, solved with its steps, decisions and rationale written out (R-PI).
+
+The public record defines no such family; this definition is ours. METHODS section 2.
+"""
+
+import random
+from typing import Annotated
+
+from pydantic import Field
+
+from lpc_ray.induction.base import Steps, Unit
+from lpc_ray.induction.study import StudyFamily, defect_of, read_prompts, system_message, taught, user
+from lpc_ray.records import TOP_K, Ask, Decoding, Trace
+
+PROMPTS = read_prompts("r")
+
+
+class Reasoning(StudyFamily):
+    """The asker samples a task at `temperature`; the teacher, told to reason in the open, solves it greedily."""
+
+    temperature: Annotated[float, Field(ge=0)] = 0.6
+    max_question_tokens: Annotated[int, Field(ge=1)] = 512
+    max_answer_tokens: Annotated[int, Field(ge=1)] = 1024
+
+    def induce(self, unit: Unit, rng: random.Random) -> Steps:
+        [asker], [solver] = PROMPTS["asker"], PROMPTS["solver"]
+        decoding = Decoding(self.temperature, self.max_question_tokens, seed=rng.getrandbits(31))
+        request = user(rng.choice(PROMPTS["task"]))
+        [asked] = yield [Ask((system_message(asker, unit.chunk), request), decoding)]
+        defect = defect_of(asked, "task", self.max_question_tokens)
+        if defect:
+            return [Trace(drop_reason=defect)]
+        system, task = system_message(solver, unit.chunk), user(asked.text.strip())
+        [reply] = yield [Ask((system, task), Decoding(max_tokens=self.max_answer_tokens), top_k=TOP_K)]
+        return [taught([system], [task], reply)]
+
+
+FAMILY = Reasoning

@@ -1,0 +1,55 @@
+"""Model names: `<base>`, `<base>:<handle>`, or `<base>:<handle>+<handle>` for prefixes in the order given."""
+
+import re
+from dataclasses import dataclass
+
+from lpc_ray.serving.refusal import Refusal
+
+MAX_COMPOSED = 8
+_HANDLE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?!\.)){0,127}")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelName:
+    """base: the served model's name. handles: the prefixes a request asks for, in order; empty for the bare model."""
+
+    base: str
+    handles: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.base}:{'+'.join(self.handles)}" if self.handles else self.base
+
+
+def check_handle(handle: str) -> str:
+    """`handle`, if it is one: 1 to 128 letters, digits, `_`, `-` and single dots, the first a letter or digit.
+
+    Raises: Refusal 400.
+    """
+    if not isinstance(handle, str) or not _HANDLE.fullmatch(handle):
+        raise Refusal(
+            400,
+            "invalid_handle",
+            f"got handle {str(handle)[:140]!r}, wanted 1 to 128 letters, digits, '_', '-' and single dots that begin "
+            "with a letter or digit",
+            param="model",
+        )
+    return handle
+
+
+def parse_model(name: object, base: str) -> ModelName:
+    """The parts of a model name, as served by the model called `base`.
+
+    Raises: Refusal 404 for another base model, 400 for anything that is no name.
+    """
+    if not isinstance(name, str) or not name:
+        raise Refusal(400, "invalid_model", f"got model {name!r}, wanted {base!r} or '{base}:<handle>'", param="model")
+    if name == base:
+        return ModelName(base)
+    if not name.startswith(f"{base}:"):
+        raise Refusal(404, "model_not_found", f"model {name[:300]!r} does not exist here, {base!r} does", param="model")
+    handles = tuple(check_handle(handle) for handle in name[len(base) + 1 :].split("+"))
+    if len(handles) > MAX_COMPOSED:
+        raise Refusal(
+            400, "too_many_prefixes", f"got {len(handles)} handles, wanted at most {MAX_COMPOSED}", param="model"
+        )
+    return ModelName(base, handles)

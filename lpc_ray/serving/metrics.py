@@ -1,0 +1,91 @@
+"""Prometheus figures of the three tiers and of each handle; replicas send samples, the ingress shows them all."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from lpc_ray.serving.residency import HostTier
+
+TTFT_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+
+class RequestMetrics:
+    """What the ingress counts, in a registry of its own; handle "" is the bare model, composed ones are joined by +."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        labels = ["handle", "tenant"]
+        self.requests = Counter("lpc_requests", "Requests ended", [*labels, "status"], registry=self.registry)
+        self.prompt_tokens = Counter("lpc_prompt_tokens", "Clients' own prompt tokens", labels, registry=self.registry)
+        self.prefix_tokens = Counter("lpc_prefix_tokens", "Tokens served from prefixes", labels, registry=self.registry)
+        self.completion_tokens = Counter("lpc_completion_tokens", "Generated tokens", labels, registry=self.registry)
+        self.ttft = Histogram(
+            "lpc_ttft_seconds", "Seconds to the first byte of the answer", labels, registry=self.registry,
+            buckets=TTFT_BUCKETS,
+        )  # fmt: skip
+
+    def count_usage(self, usage: dict[str, Any], handle: str, tenant: str) -> None:
+        self.prompt_tokens.labels(handle, tenant).inc(usage.get("prompt_tokens", 0))
+        self.prefix_tokens.labels(handle, tenant).inc(usage.get("prefix_tokens", 0))
+        self.completion_tokens.labels(handle, tenant).inc(usage.get("completion_tokens", 0))
+
+
+class TierMetrics(Collector):
+    """The host tier's counts, and the device tier's as the connector reports them, under one set of names.
+
+    device: hits, misses (requests whose prefix was written into blocks), loaded_bytes, load_seconds.
+    """
+
+    def __init__(self, host: HostTier, device: dict[str, float]):
+        self._host, self._device = host, device
+
+    def collect(self) -> Iterator[Metric]:
+        counts = self._host.counts
+        yield _counter("lpc_tier_hits", "Requests that found their prefix", counts.hits, self._device["hits"])
+        yield _counter("lpc_tier_misses", "Requests that did not", counts.misses, self._device["misses"])
+        yield _counter("lpc_tier_loaded_bytes", "Bytes brought in", counts.loaded_bytes, self._device["loaded_bytes"])
+        yield _counter("lpc_tier_load_seconds", "Seconds of loading", counts.load_seconds, self._device["load_seconds"])
+        host_only = CounterMetricFamily("lpc_tier_evictions", "Prefixes evicted", labels=["tier"])
+        host_only.add_metric(["host"], counts.evictions)
+        yield host_only
+        failures = CounterMetricFamily("lpc_tier_load_failures", "Loads that failed", labels=["tier"])
+        failures.add_metric(["host"], counts.failures)
+        yield failures
+        resident = GaugeMetricFamily("lpc_tier_bytes", "Bytes resident", labels=["tier"])
+        resident.add_metric(["host"], self._host.resident_bytes)
+        yield resident
+        limit = GaugeMetricFamily("lpc_tier_limit_bytes", "Bytes that may be resident", labels=["tier"])
+        limit.add_metric(["host"], self._host.limit_bytes)
+        yield limit
+
+
+def _counter(name: str, help_text: str, host: float, device: float) -> CounterMetricFamily:
+    family = CounterMetricFamily(name, help_text, labels=["tier"])
+    family.add_metric(["host"], host)
+    family.add_metric(["device"], device)
+    return family
+
+
+class _Collected(Collector):
+    def __init__(self, metrics: Iterable[Metric]):
+        self._metrics = list(metrics)
+
+    def collect(self) -> Iterable[Metric]:
+        return self._metrics
+
+
+def merged(own: CollectorRegistry, by_replica: dict[str, list[Metric]]) -> bytes:
+    """One page in Prometheus' text format; every sample of a replica gets the label `replica`."""
+    families: dict[str, Metric] = {}
+    for replica, metrics in sorted(by_replica.items()):
+        for metric in metrics:
+            family = families.setdefault(metric.name, Metric(metric.name, metric.documentation, metric.type))
+            for sample in metric.samples:
+                family.add_sample(sample.name, {**sample.labels, "replica": replica}, sample.value)
+    registry = CollectorRegistry()
+    registry.register(_Collected([*own.collect(), *families.values()]))
+    return generate_latest(registry)

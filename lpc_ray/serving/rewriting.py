@@ -1,0 +1,167 @@
+"""An OpenAI request with a prefix → what the engine is asked, and its answer → what the client is told.
+
+Requests and answers are plain JSON values here: the same rules hold for chat and for text completions.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lpc_ray.records import PrefixRef
+from lpc_ray.serving.refusal import Refusal
+from lpc_ray.serving.sizing import PLACEHOLDER_ID
+
+REQUEST_KEY = "lpc"
+MAX_BODY_BYTES = 4 << 20
+
+# What a client must not send: it would name another tenant's blocks, reach into the engine, or bypass the connector.
+_RESERVED = (
+    "kv_transfer_params",
+    "ec_transfer_params",
+    "cache_salt",
+    "vllm_xargs",
+    "request_id",
+    "session_id",
+    "priority",
+)
+# What the engine answers from the prompt's own logits or text, which placeholders do not have.
+_UNSERVED = (
+    "prompt_logprobs",
+    "echo",
+    "prompt_embeds",
+    "use_beam_search",
+    "return_prompt_text",
+    "return_token_offsets",
+    "suffix",
+)
+
+
+def check_request(body: Any, placeholder_id: int = PLACEHOLDER_ID) -> dict[str, Any]:
+    """`body`, if it is a JSON object without fields that clients must not send.
+
+    Raises: Refusal 400 naming the field.
+    """
+    if not isinstance(body, dict):
+        raise Refusal(400, "invalid_json", f"got a body of type {type(body).__name__}, wanted a JSON object")
+    for field in _RESERVED:
+        if body.get(field) is not None:
+            raise Refusal(400, "reserved_field", f"{field}: set by the server, never by a client", param=field)
+    for field in _UNSERVED:
+        if body.get(field) not in (None, False):
+            raise Refusal(400, "unsupported_field", f"{field}: not served here", param=field)
+    _check_prompt(body.get("prompt"), placeholder_id)
+    return body
+
+
+def _check_prompt(prompt: Any, placeholder_id: int) -> None:
+    items = prompt if isinstance(prompt, list) else []
+    token_lists = [item for item in items if isinstance(item, list)] or [items]
+    if any(token == placeholder_id for tokens in token_lists for token in tokens if isinstance(token, int)):
+        raise Refusal(
+            400,
+            "placeholder_in_prompt",
+            f"prompt: got token {placeholder_id}, which stands for prefixes: name a prefix in `model` instead and send "
+            "your own tokens only",
+            param="prompt",
+        )
+
+
+def json_body(raw: bytes) -> Any:
+    """Raises: Refusal 413 for a body over 4 MiB, 400 for one that is no JSON."""
+    if len(raw) > MAX_BODY_BYTES:
+        raise too_large(len(raw))
+    try:
+        return json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise Refusal(400, "invalid_json", f"body: got no valid JSON ({type(error).__name__})") from error
+
+
+def too_large(num_bytes: int) -> Refusal:
+    return Refusal(413, "body_too_large", f"got a body of {num_bytes} bytes, wanted at most {MAX_BODY_BYTES}")
+
+
+@dataclass(frozen=True, slots=True)
+class Rewriting:
+    """One request's prefixes, in order, and the words the engine needs for them; without prefixes it changes nothing.
+
+    tenant_salt: set when the tenant's blocks are shared with nobody.
+    """
+
+    prefixes: tuple[PrefixRef, ...] = ()
+    placeholder_id: int = PLACEHOLDER_ID
+    tenant_salt: str | None = None
+
+    @property
+    def prefix_tokens(self) -> int:
+        return sum(prefix.num_tokens for prefix in self.prefixes)
+
+    @property
+    def cache_salt(self) -> str | None:
+        """What keeps these blocks apart from all others with the same ids: digests in order, and the tenant."""
+        parts = [prefix.digest for prefix in self.prefixes]
+        if self.tenant_salt is not None:
+            parts.append(f"tenant:{self.tenant_salt}")
+        return "+".join(parts) or None
+
+    @property
+    def transfer_params(self) -> dict[str, Any] | None:
+        return transfer_params(self.prefixes) if self.prefixes else None
+
+    def token_ids(self, prompt: list[int]) -> list[int]:
+        return [self.placeholder_id] * self.prefix_tokens + prompt
+
+    def check_room(self, prompt_tokens: int, max_tokens: int | None, context_tokens: int) -> None:
+        """Raises: Refusal 400 when prompt and reply do not fit the context beside the prefix."""
+        room = context_tokens - self.prefix_tokens
+        asked = prompt_tokens + (max_tokens or 1)
+        if prompt_tokens < 1 or asked > room:
+            raise Refusal(
+                400,
+                "context_length_exceeded",
+                f"got a prompt of {prompt_tokens} tokens and a reply of up to {max_tokens or 1}, wanted at least 1 and "
+                f"together at most {room}: the context is {context_tokens}, the prefix {self.prefix_tokens}",
+                param="messages",
+            )
+
+    def correct(self, answer: dict[str, Any], prompts: int = 1) -> dict[str, Any]:
+        """The answer or stream chunk with the client's own tokens counted and the prefix told apart. Mutates it.
+
+        prompts: how many prompts the request had (text completions may have several).
+        """
+        answer.pop("kv_transfer_params", None)
+        usage = answer.get("usage")
+        if isinstance(usage, dict):
+            hidden = self.prefix_tokens * prompts
+            usage["prompt_tokens"] -= hidden
+            usage["total_tokens"] -= hidden
+            details = usage.get("prompt_tokens_details")
+            if isinstance(details, dict) and details.get("cached_tokens"):
+                details["cached_tokens"] = max(0, details["cached_tokens"] - hidden)
+            usage["prefix_tokens"] = hidden
+        for part in [answer, *answer.get("choices", [])]:
+            if part.get("prompt_token_ids"):
+                part["prompt_token_ids"] = part["prompt_token_ids"][self.prefix_tokens :]
+        return answer
+
+    def correct_event(self, event: str, model: str, prompts: int = 1) -> str:
+        """One server-sent event (`data: …`), corrected, under the name the client used."""
+        head, _, data = event.partition("data: ")
+        if not data or data.startswith("[DONE]"):
+            return event
+        answer = json.loads(data)
+        if "model" in answer:
+            answer["model"] = model
+        return f"{head}data: {json.dumps(self.correct(answer, prompts), ensure_ascii=False)}\n\n"
+
+
+def transfer_params(prefixes: Sequence[PrefixRef]) -> dict[str, Any]:
+    """The `kv_transfer_params` of a request that uses these prefixes, in order; folders are local."""
+    return {
+        REQUEST_KEY: {
+            "prefixes": [
+                {"digest": prefix.digest, "folder": prefix.folder, "num_tokens": prefix.num_tokens}
+                for prefix in prefixes
+            ]
+        }
+    }

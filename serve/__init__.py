@@ -1,0 +1,1 @@
+"""The Ray Serve application: wiring between `lpc_ray.serving`, Ray Serve and vLLM."""

@@ -1,0 +1,28 @@
+"""The artifact store as the host tier sees it."""
+
+from pathlib import Path
+
+from lpc_ray.artifact import Manifest
+from lpc_ray.fetching import fetch_checked, fetch_manifest
+from lpc_ray.identity import ModelIdentity
+from lpc_ray.serving.sizing import check_kind
+from lpc_ray.storage import Store
+
+
+class ArtifactSource:
+    """Prefixes of one model. Blocking; for use in threads."""
+
+    def __init__(self, store: Store, identity: ModelIdentity):
+        self._store, self._identity = store, identity
+
+    def manifest(self, digest: str) -> Manifest:
+        """Raises: as `fetch_manifest`, and ArtifactError for another resource kind."""
+        manifest = fetch_manifest(self._store, digest, self._identity)
+        check_kind(manifest.kind)
+        return manifest
+
+    def num_bytes(self, digest: str) -> int:
+        return self.manifest(digest).num_bytes
+
+    def load(self, digest: str, folder: Path) -> None:
+        fetch_checked(self._store, digest, folder, self._identity)

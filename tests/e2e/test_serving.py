@@ -1,0 +1,460 @@
+"""The whole server over HTTP: one replica, a host tier for three prefixes and a KV cache for four."""
+
+import asyncio
+import dataclasses
+import json
+import random
+import shutil
+import threading
+from pathlib import Path
+
+import httpx
+import openai
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from lpc_ray.artifact import MANIFEST_FILE, TENSOR_FILE, Manifest, publish
+from lpc_ray.storage import Store
+from tests.serving import COLOURS, FACTS, NAME, PREFIX_TOKENS, QUESTION, Oracle, application, publish_texts
+
+DASHBOARD = Path(__file__).resolve().parents[2] / "cluster" / "grafana" / "serving.json"
+ADMIN = {"Authorization": "Bearer the-admin-key"}
+WARM, COLD = ("fact-red", "fact-orange", "fact-yellow"), ("fact-blue", "fact-green", "fact-purple")
+KEYS = {
+    "admin_keys": ["the-admin-key"],
+    "tenants": {
+        "warm": {"keys": ["key-of-warm"], "handles": list(WARM)},
+        "cold": {"keys": ["key-of-cold"], "handles": list(COLD), "isolate": True},
+        "grey": {"keys": ["key-of-grey"], "handles": ["fact-*"]},
+        "slow": {"keys": ["key-of-slow"], "handles": ["fact-*"], "max_concurrent": 1},
+    },
+}
+NOUNS = ("gates", "rain", "bread", "ships", "stone", "glass", "tea", "wool", "sand")
+PROMPTS = [QUESTION, *(f"Say something about {noun}." for noun in NOUNS)]
+PROMPTS += [f"What is {number} plus {number + 3}?" for number in range(10)]
+ENGINE = {
+    "block_size": 32,
+    "num_gpu_blocks_override": 17,
+    "enforce_eager": True,
+    "enable_auto_tool_choice": True,
+    "tool_call_parser": "hermes",
+}
+BYTES = PREFIX_TOKENS * 30 * 3 * 64 * 2 * 4
+
+
+@pytest.fixture(scope="module")
+def oracle():
+    return Oracle()
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return Store(str(tmp_path_factory.mktemp("serving") / "artifacts"))
+
+
+@pytest.fixture(scope="module")
+def digests(oracle, store):
+    return publish_texts(oracle, store, FACTS)
+
+
+@pytest.fixture(scope="module")
+def running(store, digests, tmp_path_factory):
+    key_file = tmp_path_factory.mktemp("keys") / "keys.yaml"
+    key_file.write_text(yaml.safe_dump(KEYS))
+    with application(
+        artifacts=store.url,
+        keys=str(key_file),
+        prefixes=digests,
+        max_model_len=512,
+        max_num_seqs=16,
+        host_tier_bytes=3 * BYTES + 1000,
+        engine=ENGINE,
+    ) as (url, logs):
+        yield url, logs
+
+
+@pytest.fixture(scope="module")
+def url(running):
+    return running[0]
+
+
+@pytest.fixture(scope="module")
+def client(url):
+    return _client(url)
+
+
+@pytest.fixture(scope="module")
+def http(url):
+    with httpx.Client(base_url=url, timeout=300) as http:
+        yield http
+
+
+def _client(url, key="the-admin-key", kind=openai.OpenAI):
+    return kind(base_url=f"{url}/v1", api_key=key, max_retries=0, timeout=300)
+
+
+def _chat(client, handle, question, **more):
+    model = f"{NAME}:{handle}" if handle else NAME
+    messages = [{"role": "user", "content": question}]
+    return client.chat.completions.create(model=model, messages=messages, temperature=0, **more)
+
+
+def _text(answer):
+    return answer.choices[0].message.content
+
+
+@pytest.mark.parametrize("handle", ["fact-red", "fact-blue", "fact-black"])
+def test_greedy_text_is_that_of_transformers_streamed_or_not(client, oracle, store, digests, handle):
+    prefix = oracle.load(store, digests[handle])
+    for prompt in PROMPTS:
+        prompt_ids = oracle.chat_ids(prompt)
+        wanted, logprobs = oracle.greedy([prefix], prompt_ids, 8)
+        answer = _chat(client, handle, prompt, max_tokens=8, logprobs=True)
+        assert _text(answer) == wanted and answer.model == f"{NAME}:{handle}"
+        got = [token.logprob for token in answer.choices[0].logprobs.content]
+        assert got == pytest.approx(logprobs[: len(got)], abs=1e-3)
+        assert answer.usage.prompt_tokens == len(prompt_ids) and answer.usage.prefix_tokens == PREFIX_TOKENS
+        assert answer.usage.total_tokens == len(prompt_ids) + answer.usage.completion_tokens
+        chunks = list(_chat(client, handle, prompt, max_tokens=8, stream=True, stream_options={"include_usage": True}))
+        assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == wanted
+        assert {chunk.model for chunk in chunks} == {f"{NAME}:{handle}"}
+        assert chunks[-1].usage.prompt_tokens == len(prompt_ids) and chunks[-1].usage.prefix_tokens == PREFIX_TOKENS
+
+
+def test_first_k_is_the_same_text_in_the_prompt(client, oracle):
+    ids = oracle.tokenizer.encode(FACTS["fact-green"], add_special_tokens=False)[:PREFIX_TOKENS]
+    prompt = oracle.tokenizer.encode("\nThe gate is", add_special_tokens=False)
+    wanted, logprobs = oracle.greedy([], [*ids, *prompt], 6)
+    answer = client.completions.create(
+        model=f"{NAME}:fact-green", prompt=prompt, max_tokens=6, temperature=0, logprobs=0
+    )
+    assert answer.choices[0].text == wanted
+    assert answer.choices[0].logprobs.token_logprobs == pytest.approx(logprobs, abs=1e-3)
+
+
+def test_text_completions_take_several_prompts_and_samples(client, oracle, store, digests):
+    prefix = oracle.load(store, digests["fact-red"])
+    prompts = ["The gate is", "In the morning"]
+    model = f"{NAME}:fact-red"
+    answer = client.completions.create(model=model, prompt=prompts, max_tokens=5, temperature=0, n=2)
+    encoded = [oracle.tokenizer.encode(prompt, add_special_tokens=False) for prompt in prompts]
+    wanted = [oracle.greedy([prefix], ids, 5)[0] for ids in encoded]
+    assert [choice.text for choice in answer.choices] == [wanted[0], wanted[0], wanted[1], wanted[1]]
+    assert answer.usage.prompt_tokens == sum(map(len, encoded)) and answer.usage.prefix_tokens == 2 * PREFIX_TOKENS
+    events = client.completions.create(model=model, prompt=prompts[0], max_tokens=5, temperature=0, stream=True)
+    assert "".join(event.choices[0].text for event in events) == wanted[0]
+
+
+def test_the_bare_model_answers_as_transformers_does(client, oracle):
+    answer = _chat(client, None, QUESTION, max_tokens=8)
+    assert _text(answer) == oracle.greedy([], oracle.chat_ids(QUESTION), 8)[0]
+    assert answer.usage.prefix_tokens == 0 and answer.usage.prompt_tokens == len(oracle.chat_ids(QUESTION))
+
+
+def test_composed_prefixes_stand_in_the_order_given(client, oracle, store, digests):
+    tensors = {handle: oracle.load(store, digests[handle]) for handle in ("fact-red", "fact-blue")}
+    texts = {}
+    for handles in (["fact-red", "fact-blue"], ["fact-blue", "fact-red"]):
+        wanted, _ = oracle.greedy([tensors[handle] for handle in handles], oracle.chat_ids(QUESTION), 12)
+        for _ in range(2):
+            answer = _chat(client, "+".join(handles), QUESTION, max_tokens=12)
+            assert _text(answer) == wanted and answer.usage.prefix_tokens == 2 * PREFIX_TOKENS
+        texts[handles[0]] = wanted
+    assert texts["fact-red"] != texts["fact-blue"]
+
+
+def test_tools_and_response_formats_keep_working(client):
+    schema = {
+        "type": "object",
+        "properties": {"colour": {"enum": list(COLOURS)}},
+        "required": ["colour"],
+        "additionalProperties": False,
+    }
+    response_format = {"type": "json_schema", "json_schema": {"name": "gate", "schema": schema}}
+    answer = _chat(client, "fact-blue", QUESTION, max_tokens=40, response_format=response_format)
+    assert json.loads(_text(answer))["colour"] in COLOURS
+    tool = {"type": "function", "function": {"name": "paint_gate", "parameters": schema}}
+    choice = {"type": "function", "function": {"name": "paint_gate"}}
+    answer = _chat(client, "fact-blue", "Paint the gate.", max_tokens=40, tools=[tool], tool_choice=choice)
+    [call] = answer.choices[0].message.tool_calls
+    assert call.function.name == "paint_gate" and json.loads(call.function.arguments)["colour"] in COLOURS
+
+
+def test_models_are_the_base_and_what_the_tenant_may_use(url, digests):
+    models = list(_client(url, "key-of-warm").models.list())
+    assert [model.id for model in models] == [NAME, *(f"{NAME}:{handle}" for handle in FACTS if handle in WARM)]
+    red = next(model for model in models if model.id.endswith("fact-red"))
+    assert (red.parent, red.kind, red.num_tokens, red.digest) == (NAME, "cartridge", 96, digests["fact-red"])
+    assert _client(url, "key-of-warm").models.retrieve(f"{NAME}:fact-red").digest == digests["fact-red"]
+    with pytest.raises(openai.NotFoundError):
+        _client(url, "key-of-warm").models.retrieve(f"{NAME}:fact-blue")
+
+
+def _post(http, body, key="the-admin-key", path="/v1/chat/completions"):
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    content = body if isinstance(body, bytes) else json.dumps(body)
+    return http.post(path, content=content, headers=headers)
+
+
+def _body(handle="fact-red", **more):
+    messages = [{"role": "user", "content": QUESTION}]
+    return {"model": f"{NAME}:{handle}", "messages": messages, "max_tokens": 4, "temperature": 0, **more}
+
+
+ATTACKS = {
+    "kv_transfer_params": (_body(kv_transfer_params={"lpc": {"prefixes": []}}), 400),
+    "kv_transfer_params through vllm_xargs": (_body(vllm_xargs={"kv_transfer_params": "x"}), 400),
+    "cache_salt": (_body(cache_salt="0" * 32), 400),
+    "prompt_logprobs": (_body(prompt_logprobs=0), 400),
+    "echo": (_body(echo=True), 400),
+    "beam search": (_body(use_beam_search=True), 400),
+    "path in a handle": (_body("../../etc/passwd"), 400),
+    "unknown handle": (_body("fact-none"), 404),
+    "another model": ({**_body(), "model": "gpt-4"}, 404),
+    "prompt longer than context minus prefix": (
+        _body(messages=[{"role": "user", "content": "gate " * 415}], max_tokens=4),
+        400,
+    ),
+    "reply longer than context minus prefix": (_body(max_tokens=400), 400),
+    "10 MB body": (b'{"model": "' + b"x" * 10_000_000 + b'"}', 413),
+    "no JSON": (b"{", 400),
+    "no object": (b"[]", 400),
+    "no messages": ({"model": NAME}, 400),
+    "negative max_tokens": (_body(max_tokens=-1), 400),
+    "temperature of a string": (_body(temperature="hot"), 400),
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_attacks_are_refused_and_the_server_stays_well(http, attack):
+    body, status = ATTACKS[attack]
+    answer = _post(http, body)
+    assert answer.status_code == status, answer.text
+    assert set(answer.json()["error"]) >= {"message", "type", "param", "code"} and answer.json()["error"]["message"]
+    assert _post(http, _body()).status_code == 200
+
+
+def test_placeholders_in_a_token_prompt_are_refused(http):
+    for prompt in ([0] * 96 + [5], [[5], [0]]):
+        body = {"model": f"{NAME}:fact-red", "prompt": prompt}
+        answer = _post(http, body, path="/v1/completions")
+        assert answer.status_code == 400 and answer.json()["error"]["code"] == "placeholder_in_prompt"
+
+
+def test_keys_decide_who_sees_what(http):
+    assert _post(http, _body(), key=None).status_code == 401
+    assert _post(http, _body(), key="wrong-key").status_code == 401
+    assert _post(http, _body("fact-red"), key="key-of-warm").status_code == 200
+    hidden, absent = (
+        _post(http, _body("fact-red"), key="key-of-cold"),
+        _post(http, _body("fact-rex"), key="key-of-cold"),
+    )
+    assert hidden.status_code == absent.status_code == 404
+    assert hidden.text.replace("fact-red", "") == absent.text.replace("fact-rex", "")
+    assert _post(http, _body("fact-blue+fact-red"), key="key-of-cold").status_code == 404
+    for method, path in (("GET", "/v1/prefixes"), ("PUT", "/v1/prefixes/x"), ("DELETE", "/v1/prefixes/x")):
+        assert http.request(method, path, headers={"Authorization": "Bearer key-of-warm"}).status_code == 403
+    assert http.get("/metrics").status_code == 401
+    assert http.get("/nowhere").json()["error"]["code"] == "no_such_route"
+
+
+def test_a_tenant_beyond_its_limit_waits_its_turn(url, http):
+    with _chat(_client(url, "key-of-slow"), "fact-red", "Count to fifty.", max_tokens=64, stream=True) as stream:
+        next(iter(stream))
+        refused = _post(http, _body(), key="key-of-slow")
+        assert refused.status_code == 429 and int(refused.headers["Retry-After"]) >= 1
+        list(stream)
+    assert _post(http, _body(), key="key-of-slow").status_code == 200
+
+
+def _listed(http):
+    return {row["id"]: row for row in http.get("/v1/prefixes", headers=ADMIN).json()["data"]}
+
+
+def _load(http, handle, digest, **more):
+    return http.put(f"/v1/prefixes/{handle}", headers=ADMIN, json={"digest": digest, **more})
+
+
+def test_a_moved_handle_leaves_requests_in_flight_on_the_old_prefix(client, http, oracle, store, digests):
+    prefixes = {colour: oracle.load(store, digests[f"fact-{colour}"]) for colour in ("red", "blue")}
+    ids = oracle.chat_ids("Tell me all about the gate.")
+    wanted = {colour: oracle.greedy([prefix], ids, 48)[0] for colour, prefix in prefixes.items()}
+    assert _load(http, "moving", digests["fact-red"]).json()["previous_digest"] is None
+    stream = iter(_chat(client, "moving", "Tell me all about the gate.", max_tokens=48, stream=True))
+    parts = [next(stream), next(stream)]
+    assert _load(http, "moving", digests["fact-blue"]).json()["previous_digest"] == digests["fact-red"]
+    after = _chat(client, "moving", "Tell me all about the gate.", max_tokens=48)
+    parts += list(stream)
+    assert "".join(part.choices[0].delta.content or "" for part in parts) == wanted["red"] != wanted["blue"]
+    assert _text(after) == wanted["blue"]
+    assert http.delete("/v1/prefixes/moving", headers=ADMIN).json()["deleted"]
+    assert _post(http, _body("moving")).status_code == 404
+    assert http.delete("/v1/prefixes/moving", headers=ADMIN).status_code == 404
+
+
+def test_the_list_shows_tier_bytes_hits_and_cold_load_time_and_a_pin_holds(http):
+    assert http.post("/v1/prefixes/fact-red/pin", headers=ADMIN).json()["pinned"]
+    for colour in ("blue", "green", "yellow", "black"):
+        assert _post(http, _body(f"fact-{colour}")).status_code == 200
+    rows = _listed(http)
+    assert rows["fact-red"]["tier"] == "host" and rows["fact-red"]["pinned"]
+    assert {rows[f"fact-{colour}"]["tier"] for colour in ("yellow", "black")} == {"host"}
+    assert {rows[f"fact-{colour}"]["tier"] for colour in ("blue", "green")} == {"store"}
+    row = rows["fact-black"]
+    assert row["bytes"] == BYTES and row["hits"] >= 1 and row["cold_load_seconds"] > 0 and row["last_used"] > 0
+    assert http.delete("/v1/prefixes/fact-red/pin", headers=ADMIN).json() == {"id": "fact-red", "pinned": False}
+
+
+def test_align_down_serves_whole_blocks_only(client, http, oracle, store):
+    text = {"odd": FACTS["fact-white"]}
+    digest = publish_texts(oracle, store, text, num_tokens=70)["odd"]
+    keys, values = oracle.load(store, digest)
+    for align, tokens in (("exact", 70), ("down", 64)):
+        assert _load(http, "odd", digest, align=align).json()["num_tokens"] == tokens
+        wanted, _ = oracle.greedy([(keys[:, :tokens], values[:, :tokens])], oracle.chat_ids(QUESTION), 8)
+        answer = _chat(client, "odd", QUESTION, max_tokens=8)
+        assert _text(answer) == wanted and answer.usage.prefix_tokens == tokens
+    assert _load(http, "odd", digest, align="up").status_code == 400
+    http.delete("/v1/prefixes/odd", headers=ADMIN)
+
+
+@pytest.mark.parametrize("field", ["config_hash", "tokenizer_hash", "rope", "weights_hash"])
+def test_an_artifact_of_another_model_is_refused(http, oracle, store, digests, field):
+    keys, values = oracle.load(store, digests["fact-red"])
+    identity = dataclasses.replace(oracle.identity, **{field: "another"})
+    before = _listed(http)
+    answer = _load(http, "foreign", publish(store, keys, values, identity, 1).digest)
+    assert answer.status_code == 422 and field in answer.json()["error"]["message"]
+    assert {handle: row["tier"] for handle, row in _listed(http).items()} == {
+        handle: row["tier"] for handle, row in before.items()
+    }
+
+
+def test_a_corrupt_artifact_is_refused_and_evicts_nothing(http, store, digests):
+    torn, missing = "f" * 32, "e" * 32
+    shutil.copytree(store.path(digests["fact-red"]), store.path(torn))
+    manifest = store.read_json(f"{digests['fact-red']}/{MANIFEST_FILE}")
+    assert set(manifest) == {field.name for field in dataclasses.fields(Manifest)}
+    store.write_json(f"{torn}/{MANIFEST_FILE}", {**manifest, "digest": torn})
+    before = {handle: row["tier"] for handle, row in _listed(http).items()}
+    for tensors in (store.read_bytes(f"{torn}/{TENSOR_FILE}"), b"torn", b""):
+        store.write_bytes(f"{torn}/{TENSOR_FILE}", tensors)
+        assert _load(http, "torn", torn).status_code == 422
+    assert _load(http, "torn", missing).status_code == 404
+    assert _load(http, "torn", "../../etc").status_code == 422
+    assert {handle: row["tier"] for handle, row in _listed(http).items()} == before
+    assert _post(http, _body()).status_code == 200
+
+
+def test_preempted_requests_end_with_the_text_they_have_when_alone(url, http, oracle, store, digests):
+    prefix = oracle.load(store, digests["fact-red"])
+    questions = [f"Tell me about {noun}." for noun in NOUNS[:8]]
+    wanted = [oracle.greedy([prefix], oracle.chat_ids(question), 80)[0] for question in questions]
+    before = _metric(http, "vllm:num_preemptions_total")
+
+    async def ask():
+        client = _client(url, kind=openai.AsyncOpenAI)
+        return await asyncio.gather(*(_chat(client, "fact-red", question, max_tokens=80) for question in questions))
+
+    assert [_text(answer) for answer in asyncio.run(ask())] == wanted
+    assert _metric(http, "vllm:num_preemptions_total") > before
+
+
+def _metric(http, name, **labels):
+    page = http.get("/metrics", headers=ADMIN).text
+    samples = [sample for family in text_string_to_metric_families(page) for sample in family.samples]
+    return sum(s.value for s in samples if s.name == name and labels.items() <= s.labels.items())
+
+
+def test_1000_requests_of_32_clients_get_each_its_own_fact(url, http, oracle, store, digests):
+    wanted = {
+        handle: oracle.greedy([oracle.load(store, digest)], oracle.chat_ids(QUESTION), 6)[0]
+        for handle, digest in digests.items()
+    }
+    assert len(set(wanted.values())) == len(wanted)
+    counts = {name: _metric(http, name, tier="host") for name in ("lpc_tier_evictions_total", "lpc_tier_misses_total")}
+    order = random.Random(0)
+    allowed = {"key-of-warm": WARM, "key-of-cold": COLD, "key-of-grey": ("fact-black", "fact-white", *WARM)}
+    plan = [(key, order.choice(allowed[key])) for key in (order.choice(list(allowed)) for _ in range(1000))]
+    stop = threading.Event()
+
+    def unload_and_reload():
+        with httpx.Client(base_url=url, timeout=300) as admin:
+            while not stop.wait(0.5):
+                assert _load(admin, "reloaded", digests["fact-green"]).status_code == 200
+                assert admin.delete("/v1/prefixes/reloaded", headers=ADMIN).status_code == 200
+                handle = order.choice(list(digests))
+                assert _load(admin, handle, digests[handle]).status_code == 200
+
+    async def clients():
+        queue, wrong = list(plan), []
+        by_key = {key: _client(url, key, openai.AsyncOpenAI) for key in allowed}
+
+        async def one():
+            while queue:
+                key, handle = queue.pop()
+                text = _text(await _chat(by_key[key], handle, QUESTION, max_tokens=6))
+                if text != wanted[handle]:
+                    wrong.append((handle, text))
+
+        await asyncio.gather(*(one() for _ in range(32)))
+        return wrong
+
+    reloader = threading.Thread(target=unload_and_reload)
+    reloader.start()
+    try:
+        assert asyncio.run(clients()) == []
+    finally:
+        stop.set()
+        reloader.join()
+    for name, before in counts.items():
+        assert _metric(http, name, tier="host") > before
+    assert _metric(http, "lpc_tier_hits_total", tier="device") > 0
+
+
+def test_metrics_count_requests_tokens_and_time_to_first_token(http):
+    labels = {"handle": "fact-red", "tenant": "warm"}
+    names = ("lpc_requests_total", "lpc_prefix_tokens_total", "lpc_completion_tokens_total", "lpc_ttft_seconds_count")
+    before = {name: _metric(http, name, **labels) for name in names}
+    usage = _post(http, _body(), key="key-of-warm").json()["usage"]
+    gained = {name: _metric(http, name, **labels) - before[name] for name in names}
+    assert list(gained.values()) == [1, PREFIX_TOKENS, usage["completion_tokens"], 1]
+
+
+def test_the_dashboard_asks_for_metrics_that_exist(http):
+    dashboard = json.loads(DASHBOARD.read_text())
+    page = http.get("/metrics", headers=ADMIN).text
+    asked = {
+        word.split("{")[0].strip("(),")
+        for panel in dashboard["panels"]
+        for target in panel["targets"]
+        for word in target["expr"].replace("(", " ").replace("[", " ").split()
+        if word.startswith("lpc_")
+    }
+    assert len(asked) >= 10 and all(f"\n{name}{{" in page for name in asked)
+
+
+def test_no_key_appears_in_any_log(running):
+    _, logs = running
+    texts = [path.read_text(errors="replace") for path in logs.rglob("*") if path.is_file()]
+    assert texts and "".join(texts).count("chat/completions") > 0
+    for key in ("the-admin-key", "key-of-warm", "key-of-cold", "key-of-grey", "key-of-slow", "wrong-key"):
+        assert not any(key in text for text in texts)
+
+
+def test_a_draining_server_ends_its_streams_and_refuses_new_requests(client, http):
+    from ray import serve
+
+    from serve.app import APP
+
+    stream = iter(_chat(client, "fact-red", "Count to fifty.", max_tokens=64, stream=True))
+    parts = [next(stream)]
+    drained = serve.get_app_handle(APP).drain.remote()
+    while http.get("/health").status_code == 200:
+        pass
+    refused = _post(http, _body())
+    assert refused.status_code == 503 and "Retry-After" in refused.headers
+    parts += list(stream)
+    assert parts[-1].choices[0].finish_reason in ("stop", "length")
+    drained.result(timeout_s=60)

@@ -1,0 +1,95 @@
+"""The exactness canary per architecture, in transformers; and what cannot be exact is refused by name."""
+
+import pytest
+import torch
+from transformers import AutoConfig
+
+from lpc_ray.architecture import check_architecture
+from lpc_ray.errors import ConfigError
+from lpc_ray.initializers import first_k
+from lpc_ray.prefix import attach, prefix_arguments
+from tests.tiny import tiny_model
+
+MIXED = {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"], "sliding_window": 64}
+EXACT = {"llama": {}, "qwen2": {}, "qwen3": {}, "mistral": {}, "gemma3_text": MIXED, "phi3": {}}
+MATERIAL = torch.randint(3, 97, (21,), generator=torch.Generator().manual_seed(5)).tolist()
+PROMPT = [7, 90, 33, 12]
+
+
+def _step(logits: torch.Tensor) -> tuple[int, torch.Tensor]:
+    logprobs = logits[0, -1].log_softmax(-1)
+    return int(logprobs.argmax()), logprobs
+
+
+@pytest.mark.parametrize("model_type", EXACT)
+@torch.no_grad()
+def test_first_k_at_step_0_is_the_same_text_in_the_prompt(model_type):
+    changes = {"initializer_range": 0.2, **EXACT[model_type]}
+    plain, ours = tiny_model(model_type, **changes), attach(tiny_model(model_type, **changes))
+    start = first_k(ours, MATERIAL, len(MATERIAL))
+    text, prompt = [*MATERIAL, *PROMPT], list(PROMPT)
+    for _ in range(8):
+        wanted, wanted_logprobs = _step(plain(torch.tensor([text])).logits)
+        ids = torch.tensor([prompt])
+        positions = torch.arange(len(prompt))[None] + len(MATERIAL)
+        arguments = prefix_arguments(start.keys, start.values, torch.zeros_like(ids))
+        got, logprobs = _step(ours(ids, position_ids=positions, use_cache=False, **arguments).logits)
+        torch.testing.assert_close(logprobs, wanted_logprobs, atol=1e-4, rtol=0)
+        assert got == wanted
+        text.append(wanted)
+        prompt.append(got)
+    assert len(set(text[-8:])) > 1
+
+
+@pytest.mark.parametrize(
+    ("model_type", "changes", "reason"),
+    [
+        ("deepseek_v2", {}, "multi-head latent attention"),
+        ("deepseek_v3", {}, "multi-head latent attention"),
+        ("gemma3n_text", {}, "layers that share keys and values"),
+        ("qwen3_next", {}, "linear_attention layers"),
+        ("llama4_text", {}, "chunked_attention layers"),
+        ("gemma4_text", {}, "layers of different shapes"),
+        ("gemma3_text", {"use_bidirectional_attention": True}, "bidirectional attention"),
+        ("llama", {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}}, "dynamic RoPE"),
+        (
+            "phi3",
+            {
+                "hidden_size": 32,
+                "num_attention_heads": 4,
+                "original_max_position_embeddings": 64,
+                "rope_parameters": {
+                    "rope_type": "longrope",
+                    "rope_theta": 1e4,
+                    "short_factor": [1.0] * 4,
+                    "long_factor": [2.0] * 4,
+                    "original_max_position_embeddings": 64,
+                },
+            },
+            "longrope RoPE",
+        ),
+    ],
+)
+def test_an_architecture_that_cannot_be_exact_is_refused_by_name(model_type, changes, reason):
+    config = AutoConfig.for_model(model_type, **changes).get_text_config()
+    with pytest.raises(ConfigError, match=f"model {config.model_type}: .*{reason}"):
+        check_architecture(config)
+
+
+def test_a_model_with_attention_sinks_is_refused_when_they_show():
+    model = attach(tiny_model("gpt_oss", num_local_experts=2, num_experts_per_tok=1))
+    with pytest.raises(ConfigError, match="model gpt_oss: learned attention sinks"):
+        first_k(model, MATERIAL, 9)
+
+
+def test_a_window_shorter_than_the_material_is_refused_by_name():
+    model = attach(tiny_model("gemma3_text", **{**MIXED, "sliding_window": 16}))
+    with pytest.raises(
+        ConfigError, match="model gemma3_text, layer 0: .*21 tokens, wanted at most the sliding window of 16"
+    ):
+        first_k(model, MATERIAL, 21)
+
+
+def test_a_model_whose_attention_cannot_be_exchanged_is_refused():
+    with pytest.raises(ConfigError, match="model bloom: its attention cannot be exchanged"):
+        attach(tiny_model("bloom"))

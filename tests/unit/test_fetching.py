@@ -1,0 +1,84 @@
+"""Copying an LPC with all checks on the way, against the library's own loader."""
+
+import dataclasses
+import json
+
+import pytest
+import torch
+from safetensors.torch import save
+
+from lpc_ray.artifact import MANIFEST_FILE, TENSOR_FILE, load_prefix, publish
+from lpc_ray.errors import ArtifactError, PrefixNotFoundError
+from lpc_ray.fetching import CHUNK_BYTES, fetch_checked
+from lpc_ray.identity import ModelIdentity
+from lpc_ray.storage import Store
+
+WHO = ModelIdentity("m", None, "c", "w", "t", "ct", "{}", 2, 2, 64, 8192)
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(str(tmp_path / "store"))
+
+
+def _publish(store, dtype=torch.float32, tokens=5000, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    keys, values = (torch.randn(2, tokens, 2, 64, generator=generator).to(dtype) for _ in range(2))
+    return publish(store, keys, values, WHO, 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("url", ["store", "memory://fetching"])
+def test_the_copy_is_the_artifact(tmp_path, dtype, url):
+    store = Store(url if "://" in url else str(tmp_path / url))
+    manifest = _publish(store, dtype)
+    assert manifest.num_bytes > CHUNK_BYTES or dtype != torch.float32
+    folder = tmp_path / "copy"
+    folder.mkdir()
+    assert fetch_checked(store, manifest.digest, folder, WHO) == manifest
+    load_prefix(folder, WHO)
+    for name in (TENSOR_FILE, MANIFEST_FILE):
+        assert (folder / name).read_bytes() == store.read_bytes(f"{manifest.digest}/{name}")
+
+
+def _rewrite(store, digest, tensors):
+    store.write_bytes(f"{digest}/{TENSOR_FILE}", tensors)
+
+
+@pytest.mark.parametrize(
+    "damage", ["bit", "short", "long", "empty", "text", "other", "swapped", "infinite", "huge header"]
+)
+def test_damaged_tensors_are_refused(tmp_path, store, damage):
+    manifest = _publish(store, tokens=40)
+    whole = store.read_bytes(f"{manifest.digest}/{TENSOR_FILE}")
+    keys = torch.zeros(2, 40, 2, 64)
+    damaged = {
+        "bit": whole[:-1] + bytes([whole[-1] ^ 1]),
+        "short": whole[:-8],
+        "long": whole + b"\0" * 8,
+        "empty": b"",
+        "text": b"{}" * 100,
+        "other": save({"keys": keys[:1].clone(), "values": keys[:1].clone()}),
+        "swapped": save({"keys": keys, "values": keys.clone()}),
+        "infinite": save({"keys": keys / 0, "values": keys}),
+        "huge header": (1 << 60).to_bytes(8, "little") + whole[8:],
+    }
+    _rewrite(store, manifest.digest, damaged[damage])
+    folder = tmp_path / "copy"
+    folder.mkdir()
+    with pytest.raises(ArtifactError, match=TENSOR_FILE):
+        fetch_checked(store, manifest.digest, folder, WHO)
+
+
+def test_other_models_and_other_digests_are_refused_by_name(tmp_path, store):
+    manifest = _publish(store, tokens=40)
+    with pytest.raises(ArtifactError, match="rope"):
+        fetch_checked(store, manifest.digest, tmp_path, dataclasses.replace(WHO, rope="other"))
+    with pytest.raises(PrefixNotFoundError):
+        fetch_checked(store, "0" * 32, tmp_path, WHO)
+    with pytest.raises(ArtifactError, match="hexadecimal"):
+        fetch_checked(store, "../../etc", tmp_path, WHO)
+    path = tmp_path / "store" / manifest.digest / MANIFEST_FILE
+    path.write_text(json.dumps({**json.loads(path.read_text()), "digest": "1" * 32}))
+    with pytest.raises(ArtifactError, match="wanted " + manifest.digest):
+        fetch_checked(store, manifest.digest, tmp_path, WHO)

@@ -1,0 +1,103 @@
+"""The audit of a trace set, against counts made by hand and scipy's entropy."""
+
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import entropy
+
+from lpc_ray.analysis.grounding import absent, claims
+from lpc_ray.analysis.induction_quality import entropies, printed, quality
+from lpc_ray.analysis.page import html_page
+from lpc_ray.records import TOP_K, TraceRow
+
+SOURCE = "The director, Marta Quillen, keeps 4718 and 12:40 in a “blue folder”. Lunch is in the Map Room."
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers", "names", "quotes"),
+    [
+        ("Marta Quillen said 4718. Then Tobias left at 12:40.", ("4718", "12:40"), ("Marta Quillen", "Tobias"), ()),
+        ("The Map Room. Lunch!", (), ("Map Room",), ()),
+        ("She met Marta's cat, and Marta again.", (), ("Marta",), ()),
+        ('He wrote "blue folder" and `code` and “x y”.', (), (), ("blue folder", "code", "x y")),
+        ("- First point\n- Second: Third\n1. Fourth", ("1",), (), ()),
+        ("1,200.50 of 3", ("1,200.50", "3"), (), ()),
+        ("", (), (), ()),
+    ],
+)
+def test_claims_are_numbers_names_and_quotes(text, numbers, names, quotes):
+    found = claims(text)
+    assert (found.numbers, found.names, found.quotes) == (numbers, names, quotes)
+
+
+def test_what_the_source_does_not_hold_is_absent():
+    stated = claims(
+        'Then MARTA quillen, Marta Quillen and Tobias Renn took 47 of 4718 to the "Blue  folder" or "red one".'
+    )
+    missing = absent(stated, SOURCE)
+    assert missing.numbers == ("47",) and missing.names == ("Tobias Renn",) and missing.quotes == ("red one",)
+
+
+@given(st.text(max_size=200))
+def test_a_text_is_grounded_in_itself(text):
+    missing = absent(claims(text), text)
+    assert missing.numbers == () and missing.names == () and missing.quotes == ()
+
+
+def _row(number: int, text: str, **changes) -> TraceRow:
+    ids = np.asarray([7, *map(ord, text)], np.int32)
+    row = TraceRow(f"r{number}", f"u{number}", "f", 0, "s", "t", ids, np.arange(len(ids)) > 0, teacher_tokens=10)
+    return replace(row, **changes)
+
+
+def _quality(rows, source=SOURCE):
+    return quality(rows, lambda ids: "".join(map(chr, ids)), lambda digest: source)
+
+
+def test_rows_are_counted_by_what_became_of_them():
+    logprobs = np.log(np.full((3, TOP_K), 0.03, np.float32))
+    rows = [
+        _row(1, "It is 4718.", topk_logprobs=logprobs),
+        _row(2, "It is 4718."),
+        _row(3, "Ask Tobias Renn, or dial 999, or dial 4718.", truncated=True),
+        _row(4, "", drop_reason="empty_answer"),
+        _row(5, "", drop_reason="empty_answer"),
+        _row(6, "", drop_reason="question_cut"),
+    ]
+    told = _quality(rows)
+    assert told.kept == 3 and told.dropped == {"empty_answer": 2, "question_cut": 1}
+    assert told.duplicates == 1 and told.duplicate_share == pytest.approx(1 / 3)
+    assert told.truncated == 1 and told.truncated_share == pytest.approx(1 / 3)
+    assert told.lengths == {"<= 16": 2, "<= 32": 0, "<= 64": 1}
+    assert told.teacher_tokens == 60
+    assert told.teacher_entropy == pytest.approx(entropy([0.03] * TOP_K + [0.4]))
+    assert told.grounding is not None and told.ungrounded_rows == 1
+    assert (told.grounding["numbers"].stated, told.grounding["numbers"].absent) == (4, 1)
+    assert (told.grounding["names"].stated, told.grounding["names"].absent) == (1, 1)
+    assert told.examples == [("r3", ["999", "Tobias Renn"])]
+
+
+def test_nothing_kept_and_no_source_are_told_as_missing_not_as_zero():
+    told = _quality([_row(1, "", drop_reason="empty_answer")])
+    assert told.duplicate_share is None and told.teacher_entropy is None and told.grounding is None
+    assert _quality([_row(1, "Tobias Renn")], source=None).grounding is None
+
+
+@given(st.lists(st.floats(0.001, 1), min_size=TOP_K, max_size=TOP_K), st.floats(0.3, 1))
+def test_entropy_takes_the_missing_mass_as_one_symbol(weights, mass):
+    p = np.asarray(weights) / sum(weights) * mass
+    got = entropies(np.log(p)[None].astype(np.float32))[0]
+    assert got == pytest.approx(entropy([*p, max(0.0, 1 - p.sum())]), abs=1e-4)
+
+
+def test_the_quality_is_shown_in_terminal_and_page():
+    rows = [_row(1, "Ask Tobias Renn & <b>, or dial 999."), _row(2, "", drop_reason="question_cut")]
+    told = asdict(_quality(rows))
+    text = printed("ss", told)
+    assert "1 traces kept; dropped: question_cut: 1" in text and "999, Tobias Renn" in text
+    record = {"family": "ss", "induction_seed": 0, "seconds": 1.0, "quality": told}
+    page = html_page("t", {}, [], [], [], [], [], [record]).decode()
+    assert "1 question_cut" in page and "999, Tobias Renn" in page

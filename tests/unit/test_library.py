@@ -1,0 +1,230 @@
+"""A library of LPCs: the lpc command, verification of what lies there, and composition at evaluation."""
+
+import dataclasses
+import json
+
+import pytest
+import torch
+from transformers.cache_utils import DynamicCache
+
+from lpc_ray.artifact import publish, stored_manifest
+from lpc_ray.command import main
+from lpc_ray.errors import ArtifactError, PrefixNotFoundError
+from lpc_ray.handles import ARTIFACTS, list_handles, set_handle
+from lpc_ray.identity import model_identity
+from lpc_ray.initializers import forward_cache
+from lpc_ray.library import adopt, compose, load, resolve
+from lpc_ray.prefix import attach, prefix_arguments
+from lpc_ray.storage import Store
+from tests.tiny import save_tiny, tiny_identity, tiny_model
+
+FIRST, SECOND = [5, 9, 30, 2, 77, 41, 8], [60, 61, 12, 4, 90]
+IDS = torch.tensor([[5, 11, 40, 2, 96, 3]])
+
+
+@pytest.fixture
+def store(tmp_path):
+    """Handles a and b: two first_k prefixes of the tiny model."""
+    model, store = attach(tiny_model()), Store(str(tmp_path / "library"))
+    for handle, ids, frozen in (("a", FIRST, 1), ("b", SECOND, 2)):
+        keys, values = forward_cache(model, ids)
+        provenance = {"initializer": "first_k", "induction": "raw", "traces": "0" * 32}
+        manifest = publish(
+            store / ARTIFACTS, keys, values, tiny_identity(model), frozen,
+            provenance=provenance, costs={"training_seconds": 1.5}, k_max=4,
+        )  # fmt: skip
+        set_handle(store, handle, manifest.digest)
+    return store
+
+
+def _cached(parts, skip_later: int = 0) -> torch.Tensor:
+    """The oracle: the parts' keys and values one after the other in transformers' cache."""
+    model, plain, cache = attach(tiny_model()), tiny_model(), DynamicCache()
+    for number, ids in enumerate(parts):
+        keys, values = forward_cache(model, ids)
+        for layer in range(3):
+            kept = slice(skip_later if number else 0, None)
+            cache.update(keys[layer, kept].transpose(0, 1)[None], values[layer, kept].transpose(0, 1)[None], layer)
+    with torch.no_grad():
+        return plain(IDS, past_key_values=cache).logits
+
+
+def _logits(keys, values) -> torch.Tensor:
+    positions = torch.arange(IDS.shape[1])[None] + keys.shape[1]
+    with torch.no_grad():
+        arguments = prefix_arguments(keys, values, torch.zeros_like(IDS))
+        return attach(tiny_model())(IDS, position_ids=positions, use_cache=False, **arguments).logits
+
+
+@pytest.mark.parametrize("expression", ["a", "a+b", "b+a", "a+b+a"])
+def test_a_composition_is_its_parts_keys_and_values_in_order(store, tmp_path, expression):
+    manifest, keys, values = load(store, expression, None, tmp_path)
+    parts = [{"a": FIRST, "b": SECOND}[part] for part in expression.split("+")]
+    assert manifest.num_tokens == sum(map(len, parts)) and manifest.k_max == 4
+    torch.testing.assert_close(_logits(keys, values), _cached(parts), atol=1e-5, rtol=0)
+    assert resolve(store, expression, tmp_path) == manifest.digest
+
+
+def test_later_sinks_can_be_left_out(store, tmp_path):
+    digests = [resolve(store, part, tmp_path) for part in ("a", "b")]
+    manifest = compose(store, digests, tmp_path, drop_later_sinks=True)
+    assert manifest.num_tokens == 10 and manifest.provenance == {"composed_of": digests, "dropped_sinks": 2}
+    _, keys, values = load(store, manifest.digest, None, tmp_path)
+    torch.testing.assert_close(_logits(keys, values), _cached([FIRST, SECOND], skip_later=2), atol=1e-5, rtol=0)
+
+
+def test_prefixes_of_different_models_and_lengths_past_the_context_do_not_compose(store, tmp_path):
+    keys = torch.zeros(3, 4, 2, 8)
+    other = publish(store / ARTIFACTS, keys, keys.clone(), tiny_identity(tiny_model(), config_hash="other"), 1)
+    set_handle(store, "other", other.digest)
+    with pytest.raises(ArtifactError, match="config_hash is other in the artifact"):
+        resolve(store, "a+other", tmp_path)
+    with pytest.raises(ArtifactError, match="got 259 tokens, wanted fewer than the context of 256"):
+        resolve(store, "+".join(["a"] * 37), tmp_path)
+    with pytest.raises(PrefixNotFoundError, match="'c': neither"):
+        resolve(store, "a+c", tmp_path)
+
+
+def test_a_run_adopts_a_composition_of_a_library_whole_and_only_for_its_model(store, tmp_path):
+    run, identity = Store(str(tmp_path / "run")), tiny_identity(tiny_model())
+    manifest = adopt(store, "a+b", run, identity, tmp_path)
+    _, keys, _ = load(run, manifest.digest, identity, tmp_path)
+    assert keys.shape[1] == 12 and manifest.k_max == 4 and len(manifest.provenance["composed_of"]) == 2
+    with pytest.raises(ArtifactError, match="rope"):
+        adopt(store, "a", run, tiny_identity(tiny_model(), rope="other"), tmp_path)
+
+
+@pytest.mark.parametrize("field", ["num_tokens", "dtype", "frozen_tokens"])
+def test_a_manifest_that_contradicts_its_tensors_is_refused(store, tmp_path, field):
+    digest = resolve(store, "a", tmp_path)
+    told = dataclasses.asdict(stored_manifest(store / ARTIFACTS, digest))
+    told[field] = {"num_tokens": 6, "dtype": "bfloat16", "frozen_tokens": 9}[field]
+    store.write_json(f"{ARTIFACTS}/{digest}/lpc.json", told)
+    with pytest.raises(ArtifactError, match="as the manifest tells"):
+        load(store, "a", None, tmp_path)
+
+
+# The command, on a model that lies in a folder
+
+
+def _run(capsys, *arguments) -> str:
+    main([str(argument) for argument in arguments])
+    return capsys.readouterr().out
+
+
+def _refused(capsys, *arguments) -> str:
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as caught:
+        main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    assert caught.value.code == 2 and captured.out == ""
+    [line] = captured.err.splitlines()
+    return line
+
+
+@pytest.fixture
+def model_folder(tmp_path):
+    return save_tiny(tiny_model(), tmp_path / "model")
+
+
+@pytest.fixture
+def payload(tmp_path):
+    keys, values = forward_cache(attach(tiny_model()), FIRST)
+    pairs = [(key.transpose(0, 1)[None], value.transpose(0, 1)[None]) for key, value in zip(keys, values, strict=True)]
+    torch.save(pairs, tmp_path / "cartridge.pt")
+    return tmp_path / "cartridge.pt"
+
+
+def test_import_list_inspect_verify_and_export_from_the_command_line(tmp_path, capsys, model_folder, payload):
+    at = ("--store", tmp_path / "library")
+    assert "no artifacts" in _run(capsys, "list", *at)
+    out = _run(capsys, "import", payload, "--format", "knlp", "--model", model_folder, "--name", "doc", *at)
+    assert out.startswith("doc → ") and "7 tokens" in out
+    [heading, row] = _run(capsys, "list", *at).splitlines()
+    assert row.split()[0] == "doc" and row.split()[2:4] == ["skill", "7"]
+    shown = _run(capsys, "inspect", "doc", *at)
+    assert len(shown.splitlines()) <= 40 and all(len(line) <= 140 for line in shown.splitlines())
+    for told in ("digest", "tokenizer", "rope", "imported_from", "verification       none recorded"):
+        assert told in shown
+    assert "whole and made for" in _run(capsys, "verify", "doc", *at)
+    assert "whole and made for" in _run(capsys, "verify", row.split()[1], "--model", model_folder, *at)
+    written = _run(capsys, "export", "doc", "--format", "peft", "--out", tmp_path / "out", *at).split()
+    assert written == [str(tmp_path / "out" / name) for name in ("adapter_config.json", "adapter_model.safetensors")]
+    _run(capsys, "import", tmp_path / "out", "--format", "peft", "--model", model_folder, "--name", "again", *at)
+    handles = list_handles(Store(str(tmp_path / "library")))
+    assert handles["doc"] == handles["again"]
+
+
+def test_verify_finds_a_flipped_bit_and_another_model(tmp_path, capsys, model_folder, payload):
+    at = ("--store", tmp_path / "library")
+    _run(capsys, "import", payload, "--format", "knlp", "--model", model_folder, "--name", "doc", *at)
+    other = save_tiny(tiny_model(seed=1), tmp_path / "other")
+    assert "made for another model: weights_hash" in _refused(capsys, "verify", "doc", "--model", other, *at)
+    digest = list_handles(Store(str(tmp_path / "library")))["doc"]
+    tensors = tmp_path / "library" / ARTIFACTS / digest / "prefix.safetensors"
+    data = bytearray(tensors.read_bytes())
+    data[-1] ^= 1
+    tensors.write_bytes(data)
+    assert "got digest" in _refused(capsys, "verify", "doc", *at)
+
+
+def test_align_down_drops_whole_blocks_only_and_says_so(tmp_path, capsys, model_folder, payload):
+    at = ("--store", tmp_path / "library")
+    arguments = ("import", payload, "--format", "knlp", "--model", model_folder, "--name", "doc", *at)
+    main([str(argument) for argument in (*arguments, "--align-down", 4)])
+    assert "warning: 3 trained tokens dropped" in capsys.readouterr().err
+    _, keys, _ = load(Store(str(tmp_path / "library")), "doc", model_identity(model_folder), tmp_path)
+    assert keys.shape[1] == 4
+    assert "wanted at least one block of 8" in _refused(capsys, *arguments, "--align-down", 8)
+    assert "wanted a block of 1 or more" in _refused(capsys, *arguments, "--align-down", 0)
+
+
+def test_errors_are_one_line_and_leave_nothing(tmp_path, capsys, model_folder, payload):
+    at = ("--store", tmp_path / "library")
+    for arguments, message in (
+        (("inspect", "nobody"), "'nobody': neither a handle nor a digest"),
+        (("verify", "a/b"), "wanted 1 to 128 letters"),
+        (("export", "nobody", "--format", "peft", "--out", tmp_path / "out"), "neither a handle"),
+        (
+            ("import", payload, "--format", "peft", "--model", model_folder, "--name", "x"),
+            "adapter_config.json: does not exist",
+        ),
+        (("import", payload, "--format", "knlp", "--model", tmp_path / "none", "--name", "x"), "model"),
+        (("import", payload, "--format", "knlp", "--model", model_folder, "--name", "a:b"), "wanted 1 to 128 letters"),
+    ):
+        assert message in _refused(capsys, *arguments, *at)
+    assert not (tmp_path / "library").exists() and not (tmp_path / "out").exists()
+
+
+def test_a_prefix_for_a_model_it_cannot_enter_is_not_taken_in(tmp_path, capsys, payload):
+    rope = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
+    folder = save_tiny(tiny_model(rope_parameters=rope), tmp_path / "dynamic")
+    arguments = (
+        "import",
+        payload,
+        "--format",
+        "knlp",
+        "--model",
+        folder,
+        "--name",
+        "x",
+        "--store",
+        tmp_path / "library",
+    )
+    assert "model llama: dynamic RoPE" in _refused(capsys, *arguments)
+
+
+def test_a_handle_whose_artifact_is_gone_and_an_artifact_without_handle_are_listed(store, capsys):
+    digests = list_handles(store)
+    (store / ARTIFACTS).remove(digests["a"])
+    store.remove("handles/b.json")
+    shown = _run(capsys, "list", "--store", store.url)
+    assert "its artifact is missing" in shown and f"-{'':<35} {digests['b'][:12]}" in shown
+
+
+def test_inspect_reads_what_another_process_wrote_as_plain_json(store, capsys):
+    digest = list_handles(store)["a"]
+    told = json.loads(store.read_bytes(f"{ARTIFACTS}/{digest}/lpc.json"))
+    told["verification"] = {"tune": {"passed": 17, "total": 24}}
+    store.write_json(f"{ARTIFACTS}/{digest}/lpc.json", told)
+    assert '{"passed": 17, "total": 24}' in _run(capsys, "inspect", "a", "--store", store.url)

@@ -1,0 +1,227 @@
+"""Model names, keys and the registry of handles."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lpc_ray.errors import ConfigError, PrefixNotFoundError, StorageError
+from lpc_ray.serving.handles import ModelName, check_handle, parse_model
+from lpc_ray.serving.refusal import Refusal
+from lpc_ray.serving.registry import FILE, Entry, Registry
+from lpc_ray.serving.settings import server_settings
+from lpc_ray.serving.tenants import Concurrency, Keys, Tenant, require_admin
+from lpc_ray.storage import Store
+from serve.app import build, demo_prefix
+
+BASE = "org/model-1"
+HANDLES = st.from_regex(r"[A-Za-z0-9]([A-Za-z0-9_-]|\.(?!\.)){0,20}", fullmatch=True)
+
+
+@given(st.lists(HANDLES, max_size=8))
+def test_a_model_name_parses_back_into_its_parts(handles):
+    name = ModelName(BASE, tuple(handles))
+    assert parse_model(str(name), BASE) == name
+
+
+@given(st.text(max_size=60))
+def test_whatever_is_accepted_as_a_handle_is_one_safe_path_component(text):
+    try:
+        handle = check_handle(text)
+    except Refusal as refusal:
+        assert refusal.status == 400
+    else:
+        assert handle == text and not set(handle) & set("/:+\\\0 \n") and ".." not in handle and handle[0] not in ".-"
+
+
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [
+        (f"{BASE}:../../etc/passwd", 400),
+        (f"{BASE}:a/b", 400),
+        (f"{BASE}:", 400),
+        (f"{BASE}:a+", 400),
+        (f"{BASE}:a:b", 400),
+        (f"{BASE}:" + "+".join("abcdefghi"), 400),
+        ("other", 404),
+        ("other:a", 404),
+        (None, 400),
+        (7, 400),
+        ("", 400),
+    ],
+)
+def test_other_names_are_refused(name, status):
+    with pytest.raises(Refusal) as caught:
+        parse_model(name, BASE)
+    assert caught.value.status == status
+    assert set(caught.value.body["error"]) == {"message", "type", "param", "code"}
+
+
+@pytest.fixture
+def key_file(tmp_path):
+    path = tmp_path / "keys.yaml"
+    hashed = "sha256:" + hashlib.sha256(b"second-key").hexdigest()
+    fields = {
+        "admin_keys": ["the-admin-key"],
+        "tenants": {
+            "acme": {"keys": ["first-key", hashed], "handles": ["acme-*", "shared"], "max_concurrent": 2},
+            "zeta": {"keys": ["zeta-key"], "handles": ["zeta-*"], "isolate": True},
+        },
+    }
+    path.write_text(yaml.safe_dump(fields))
+    return path
+
+
+def test_keys_lead_to_tenants_and_tenants_to_handles(key_file):
+    keys = Keys(key_file)
+    acme = keys.authenticate("Bearer first-key")
+    assert acme == keys.authenticate("bearer second-key") and acme.name == "acme" and not acme.isolate
+    assert acme.may_use("acme-1") and acme.may_use("shared") and not acme.may_use("zeta-1")
+    assert keys.authenticate("Bearer zeta-key").isolate
+    require_admin(keys.authenticate("Bearer the-admin-key"))
+    with pytest.raises(Refusal) as caught:
+        require_admin(acme)
+    assert caught.value.status == 403
+
+
+@pytest.mark.parametrize(
+    "header", [None, "", "Bearer", "Bearer wrong-key", "Basic first-key", "first-key", "Bearer \udcff"]
+)
+def test_other_keys_are_a_401_that_repeats_no_key(key_file, header):
+    with pytest.raises(Refusal) as caught:
+        Keys(key_file).authenticate(header)
+    assert caught.value.status == 401 and "WWW-Authenticate" in caught.value.headers
+    assert "key" not in (header or "") or "wrong-key" not in str(caught.value)
+
+
+def test_no_key_is_kept_in_memory_or_shown(key_file):
+    keys = Keys(key_file)
+    assert "first-key" not in repr(vars(keys))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        [],
+        {"tenant": {}},
+        {"tenants": {"a": {"keys": ["short"], "handles": []}}},
+        {"tenants": {"a": {"keys": ["long-enough"], "handles": "*"}}},
+        {"tenants": {"a": {"keys": ["long-enough"], "handles": [], "max_concurrent": 0}}},
+        {"tenants": {"a": {"keys": ["long-enough"], "handles": [], "colour": 1}}},
+        {"tenants": {"a": {"keys": ["sha256:zz"], "handles": []}}},
+        {"tenants": {"a": {"keys": ["long-enough", "long-enough"], "handles": []}}},
+    ],
+)
+def test_a_malformed_key_file_is_refused_without_showing_keys(tmp_path, fields):
+    path = tmp_path / "keys.yaml"
+    path.write_text(yaml.safe_dump(fields))
+    with pytest.raises(ConfigError) as caught:
+        Keys(path)
+    assert "long-enough" not in str(caught.value)
+
+
+def test_a_tenant_has_no_more_open_requests_than_it_may():
+    gate, tenant, other = Concurrency(), Tenant("a", max_concurrent=2), Tenant("b", max_concurrent=1)
+    with gate.admit(tenant), gate.admit(tenant), gate.admit(other):
+        with pytest.raises(Refusal) as caught, gate.admit(tenant):
+            pass
+        assert caught.value.status == 429 and int(caught.value.headers["Retry-After"]) >= 1
+        assert gate.open_requests() == 3
+    with gate.admit(tenant):
+        assert gate.open_requests() == 1
+
+
+ENTRIES = st.builds(
+    Entry,
+    digest=st.text("0123456789abcdef", min_size=32, max_size=32),
+    kind=st.sampled_from(["cartridge", "reasoncache"]),
+    num_tokens=st.integers(1, 4096),
+    num_bytes=st.integers(1, 1 << 30),
+)
+CHANGES = st.one_of(
+    st.tuples(st.just("move"), HANDLES.map(lambda h: h[:2]).filter(lambda h: not h.endswith("..")), ENTRIES),
+    st.tuples(st.just("remove"), st.sampled_from(["a", "b", "c"]), st.none()),
+    st.tuples(st.just("pin"), st.sampled_from(["a", "b", "c"]), st.booleans()),
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(CHANGES, max_size=8))
+def test_a_registry_holds_what_a_dictionary_would_and_survives_a_restart(tmp_path_factory, changes):
+    store = Store(str(tmp_path_factory.mktemp("registry")))
+    registry, model = Registry(store), {}
+    for change, handle, value in changes:
+        match change:
+            case "move":
+                kept = registry.entries()
+                before = dict(kept)
+                previous = registry.move(handle, value)
+                assert previous == model.get(handle) and dict(kept) == before
+                model[handle] = Entry(
+                    value.digest, value.kind, value.num_tokens, value.num_bytes, previous.pinned if previous else False
+                )
+            case _ if handle not in model:
+                with pytest.raises(PrefixNotFoundError):
+                    registry.remove(handle) if change == "remove" else registry.pin(handle, value)
+            case "remove":
+                assert registry.remove(handle) == model.pop(handle)
+            case "pin":
+                entry = model[handle]
+                model[handle] = Entry(entry.digest, entry.kind, entry.num_tokens, entry.num_bytes, value)
+                assert registry.pin(handle, value) == model[handle]
+        assert dict(registry.entries()) == model == dict(Registry(store).entries())
+
+
+def test_a_registry_that_cannot_write_stays_as_it_was(tmp_path):
+    registry = Registry(Store(str(tmp_path / "store")))
+    entry = Entry("0" * 32, "cartridge", 1, 1)
+    registry.move("a", entry)
+    (tmp_path / "store").rename(tmp_path / "moved")
+    (tmp_path / "store").write_text("in the way")
+    with pytest.raises(StorageError):
+        registry.move("b", entry)
+    assert dict(registry.entries()) == {"a": entry}
+
+
+def test_a_registry_file_that_is_something_else_is_refused(tmp_path):
+    (tmp_path / FILE).write_text('{"a": {"colour": 1}}')
+    with pytest.raises(StorageError, match=FILE):
+        Registry(Store(str(tmp_path)))
+
+
+def test_settings_name_the_wrong_field_and_the_nearest_right_one():
+    with pytest.raises(ConfigError, match="max_modle_len.*nearest: max_model_len"):
+        server_settings({"max_modle_len": 5})
+    with pytest.raises(ConfigError, match="host_tier_bytes"):
+        server_settings({"host_tier_bytes": 0})
+    with pytest.raises(ConfigError, match="':'"):
+        server_settings({"name": "a:b"})
+    settings = server_settings({"model": "/models/some-model", "artifacts": "runs/x"})
+    assert settings.served_name == "some-model" and settings.artifacts.startswith("/")
+    assert settings.registry_url == f"{settings.artifacts}-served"
+    assert server_settings({"artifacts": "s3://bucket/x"}).artifacts == "s3://bucket/x"
+
+
+def test_the_shipped_config_is_valid():
+    config = yaml.safe_load((Path(__file__).resolve().parents[2] / "serve" / "config.yaml").read_text())
+    [application] = config["applications"]
+    assert application["import_path"] == "serve.app:build" and config["http_options"]["host"] == "127.0.0.1"
+    assert server_settings(application["args"]).keys is None
+
+
+def test_rays_direct_streaming_mode_which_bypasses_every_check_is_refused(monkeypatch):
+    monkeypatch.setenv("RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING", "1")
+    with pytest.raises(ConfigError, match="DIRECT_STREAMING"):
+        build({})
+
+
+def test_the_demo_prefix_is_the_best_scored_arm_of_a_run(tmp_path):
+    with pytest.raises(ConfigError, match="make demo"):
+        demo_prefix(tmp_path)
+    arms = [{"digest": "a", "score": 0.5}, {"digest": "b", "score": 0.7}, {"digest": "c", "score": None}]
+    (tmp_path / "report.json").write_text(json.dumps({"arms": [*arms, {"digest": None, "score": 1.0}]}))
+    assert demo_prefix(tmp_path) == "b"
