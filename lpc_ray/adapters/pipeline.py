@@ -253,7 +253,7 @@ class Pipeline:
         pool = self.pool
         desk, group = self._training_group
         last_step = self.recipe.training.steps
-        setup = TrialSetup(self.run, self.verifier, pool, desk, last_step, self.cache)
+        setup = TrialSetup({arm.name: arm for arm in arms}, self.run, self.verifier, pool, desk, last_step, self.cache)
         watcher = SweepWatcher(setup, self._show_result, self._show_end)
         self._pace = Pace([arm.id for arm in open_arms], self.recipe.training.checkpoints())
         self._gauges = SweepGauges(self.plan.config.name, [arm.name for arm in arms])

@@ -33,8 +33,9 @@ METRIC, TIME = "score", "step"
 
 @dataclass(frozen=True)
 class TrialSetup:
-    """What every trial shares; picklable."""
+    """What every trial shares; picklable. A trial's config names its arm, which TensorBoard and Tune's folders show."""
 
+    arms: dict[str, Arm]
     run: Store
     verifier: Verifier
     pool: EnginePool
@@ -75,7 +76,7 @@ def prefix_subject(run: Store, digest: str, num_tokens: int, cache: Path) -> Sub
 
 def run_trial(config: dict[str, Any], setup: TrialSetup) -> None:
     """The trainable: one arm from its stored steps to its last, a report per checkpoint."""
-    arm: Arm = config["arm"]
+    arm = setup.arms[config["arm"]]
     store = ArmStore(setup.run, arm.id)
     recorded = store.checkpoints()
     for checkpoint in recorded:
@@ -120,10 +121,10 @@ class SweepWatcher(Callback):
 
     def on_trial_result(self, iteration, trials, trial, result, **info) -> None:
         if METRIC in result:
-            self.on_result(trial.config["arm"], result)
+            self.on_result(self.trials.arms[trial.config["arm"]], result)
 
     def on_trial_complete(self, iteration, trials, trial, **info) -> None:
-        arm: Arm = trial.config["arm"]
+        arm = self.trials.arms[trial.config["arm"]]
         ray.get(self.trials.desk.stop.remote(arm.id))
         step = (trial.last_result or {}).get(TIME, 0)
         checkpoints = ArmStore(self.trials.run, arm.id).checkpoints()
@@ -133,7 +134,7 @@ class SweepWatcher(Callback):
         self.on_end(arm, {"status": status, "step": step})
 
     def on_trial_error(self, iteration, trials, trial, **info) -> None:
-        arm: Arm = trial.config["arm"]
+        arm = self.trials.arms[trial.config["arm"]]
         ray.get(self.trials.desk.stop.remote(arm.id))
         self.on_end(arm, {"status": "failed", "step": (trial.last_result or {}).get(TIME, 0)})
 
@@ -159,8 +160,8 @@ def sweep(
     )
     tuner = tune.Tuner(
         tune.with_resources(tune.with_parameters(run_trial, setup=setup), {"cpu": 0.1}),
-        param_space={"arm": tune.grid_search(arms)},
-        tune_config=TuneConfig(scheduler=scheduler, max_concurrent_trials=1, trial_dirname_creator=_folder_name),
+        param_space={"arm": tune.grid_search([arm.name for arm in arms])},
+        tune_config=TuneConfig(scheduler=scheduler, max_concurrent_trials=1, trial_dirname_creator=folder_name),
         run_config=RunConfig(
             name=name,
             storage_path=setup.run.path("ray_tune") if setup.run.is_local else f"{setup.run.url}/ray_tune",
@@ -172,6 +173,6 @@ def sweep(
     return [str(error).strip().splitlines()[-1] for error in results.errors]
 
 
-def _folder_name(trial: Any) -> str:
+def folder_name(trial: Any) -> str:
     """Where TensorBoard finds an arm: by the arm's own name."""
-    return f"{trial.config['arm'].name}-{trial.trial_id}"
+    return f"{trial.config['arm']}-{trial.trial_id}"

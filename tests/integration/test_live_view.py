@@ -5,7 +5,6 @@ import re
 import socket
 import time
 import urllib.request
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from ray.tune import RunConfig
 from tensorboardX.proto.event_pb2 import Event
 
 from lpc_ray.adapters.live_view import OptimizerStepTensorBoard, SweepGauges
+from lpc_ray.adapters.ray_tune import folder_name
 
 DASHBOARD = Path(__file__).parents[2] / "cluster" / "dashboards" / "sweep.json"
 RESULTS = [
@@ -89,22 +89,15 @@ def test_the_dashboards_panels_have_titles_units_and_do_not_overlap():
         taken |= cells
 
 
-@dataclass(frozen=True)
-class NamedArm:
-    name: str
-
-
 def test_tensorboard_is_given_the_score_at_its_optimizer_step_under_the_arms_name(metrics_port, tmp_path):
-    from lpc_ray.adapters.ray_tune import _folder_name
-
     def trial(config):
         for result in RESULTS:
             tune.report({name: value for name, value in result.items() if value is not None})
 
     tune.Tuner(
         tune.with_resources(trial, {"cpu": 0.5}),
-        param_space={"arm": tune.grid_search([NamedArm("curated-ntp-sci-p128-s0")])},
-        tune_config=tune.TuneConfig(trial_dirname_creator=_folder_name),
+        param_space={"arm": tune.grid_search(["curated-ntp-sci-p128-s0"])},
+        tune_config=tune.TuneConfig(trial_dirname_creator=folder_name),
         run_config=RunConfig(
             name="sweep", storage_path=str(tmp_path), verbose=0, callbacks=[OptimizerStepTensorBoard()]
         ),
