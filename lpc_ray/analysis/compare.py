@@ -19,9 +19,7 @@ COLUMNS = (
     ("request_tokens", "request tokens", "{:,.1f}"),
     ("prefix_tokens", "prefix tokens", "{:,}"),
     ("prefix_bytes", "prefix bytes", "{:,}"),
-    ("trace_generation_seconds", "trace generation s", "{:,.1f}"),
-    ("teacher_pass_seconds", "teacher pass s", "{:,.1f}"),
-    ("training_seconds", "training s", "{:,.1f}"),
+    ("offline_seconds", "offline s", "{:,.1f}"),
     ("expected_requests", "expected requests", "{:,}"),
     ("observed_requests", "observed requests", "{:,}"),
 )

@@ -15,7 +15,7 @@ from lpc_ray.analysis.styles import BASELINE_MARKERS, styles
 LABEL_GAP = 0.052
 TICK_INCHES = 0.27
 LOG_RATIO = 4
-PARETO_TITLE = "Score against tokens per request"
+PARETO_TITLE = "Held-out score against tokens per request"
 PREFIX_WORDS = {
     "no": " (prefix not counted)",
     "yes": " (prefix counted)",
@@ -82,7 +82,7 @@ def pareto_plot(
                 clip_on=False,
                 zorder=3,
             )
-        _score_axis(axes, "score on the held-out cases")
+        _score_axis(axes, "verified score")
         conventions = {point.placeholders_counted for point, _, _ in known if point.prefix_tokens != 0}
         counted = PREFIX_WORDS[conventions.pop()] if len(conventions) == 1 else ""
         _cost_axis(axes, [(cost, score) for _, cost, score in known], counted)
