@@ -55,15 +55,25 @@ def run_patients(config: PatientsConfig, run: Store, carry_out: CarryOut) -> lis
     for patient, job in jobs.items():
         told = carry_out(job, run / patient)
         lines += [replace(line, name=f"{patient}, {line.name}") for line in curves(told.arms)]
-        found += [
-            replace(row, source_tokens=told.source_tokens)
-            for row in rows(told.arms, told.baselines, config.name, patient)
-        ]
-    facts = {"patients": list(config.patients.ids), "questions that choose the step": config.patients.num_tune}
+        table = rows(told.arms, told.baselines, config.name, patient)
+        tokens = wrapped_tokens(table)
+        found += [replace(row, source_tokens=told.source_tokens if tokens is None else tokens) for row in table]
+    facts = {
+        "patients": list(config.patients.ids),
+        "questions that choose the step": config.patients.num_tune,
+        "source tokens": "wrapped: what the record adds to a prompt; where no prompt held it, the record's own",
+    }
     results = RunResults(config.name, f"{config.name}: records of LongHealth", facts, tuple(found), tuple(lines), ())
     thresholds = next(iter(jobs.values())).report.thresholds
     write_comparison(run, f"lpc_ray: {config.name}", [results], thresholds)
     return found
+
+
+def wrapped_tokens(table: Sequence[Row]) -> int | None:
+    """What a source adds to a prompt, chat template and all: the whole document's prompt tokens less the bare model's."""
+    prompts = {row.name: row.prompt_tokens for row in table}
+    whole, bare = prompts.get("full_document"), prompts.get("no_context")
+    return None if whole is None or bare is None else round(whole - bare)
 
 
 def run_scale(config: ScaleConfig, run: Store, carry_out: CarryOut) -> list[Row]:

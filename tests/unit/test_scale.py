@@ -125,10 +125,15 @@ def test_the_patients_run_gives_a_verdict_per_record_by_best_and_by_mean(tmp_pat
             for name, told in scores.items()
             for seed, passed in enumerate(told)
         ]
-        return TaskResults(9603, records, [], lambda digest: ())
+        told = tuple(replace(outcome, prompt_tokens=9_700) for outcome in outcomes(10, 5))
+        whole = BaselineRecord("full_document", 0, 0, (), told if job.name.endswith("06") else ())
+        return TaskResults(
+            9603, records, [BaselineRecord("no_context", 0, 0, (), outcomes(10, 2)), whole], lambda _: ()
+        )
 
     rows = run_patients(load_many(PATIENTS), Store(str(tmp_path)), carry_out)
-    assert {row.source_tokens for row in rows} == {9603}
+    assert {row.source_tokens for row in rows if row.task != "patient_06"} == {9603}
+    assert {row.source_tokens for row in rows if row.task == "patient_06"} == {9_700 - 40}
     (run,) = json.loads((tmp_path / "results.json").read_text())["runs"]
     told = {line["task"]: (line["by_best"], line["by_mean"], line["mean_delta"]) for line in run["documents"]}
     assert told["patient_05"] == ("second", "first", -2.0)
