@@ -1,7 +1,14 @@
 #!/usr/bin/env python
-"""The report alone: tables and plots from what the run's store holds."""
+"""Reports without running anything: of one run from its store, or of several runs from their result files.
+
+With --results FILE ... [--out FOLDER] the files, own or foreign, give one page that compares their runs.
+"""
+
+import argparse
+import sys
 
 from lpc_ray.cli import run_job
+from lpc_ray.errors import LPCError
 
 
 def work(plan, run):
@@ -10,5 +17,28 @@ def work(plan, run):
     run_stages(plan, run, "report")
 
 
+def compare(arguments: list[str]) -> None:
+    from lpc_ray.analysis.compare import write_comparison
+    from lpc_ray.analysis.convergence import THRESHOLDS
+    from lpc_ray.analysis.results import read_results
+    from lpc_ray.storage import Store
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--results", nargs="+", required=True, metavar="FILE", help="JSON result files, own or foreign")
+    parser.add_argument("--out", default="runs/comparison", help="folder of the files made (default: %(default)s)")
+    parser.add_argument("--title", default="lpc_ray: runs compared")
+    parser.add_argument("--thresholds", nargs="+", default=THRESHOLDS, metavar="SHARE", help="such as 0.5 or 12/19")
+    options = parser.parse_args(arguments)
+    try:
+        write_comparison(Store(options.out), options.title, read_results(options.results), options.thresholds)
+    except LPCError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    print(f"{options.out}/comparison.html")
+
+
 if __name__ == "__main__":
-    run_job(__doc__, work)
+    if "--results" in sys.argv:
+        compare(sys.argv[1:])
+    else:
+        run_job(__doc__, work)

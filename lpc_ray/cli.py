@@ -11,6 +11,8 @@ import yaml
 from lpc_ray.config import JobConfig, load
 from lpc_ray.errors import LPCError
 from lpc_ray.plan import Plan, make_plan
+from lpc_ray.scale import PatientsConfig, ScaleConfig, focus_job, load_many, patient_jobs
+from lpc_ray.scale_run import draw
 from lpc_ray.storage import Store
 
 DEFAULT_CONFIG = Path(__file__).resolve().parent.parent / "jobs" / "configs" / "pi_scale.cpu.yaml"
@@ -22,14 +24,20 @@ def run_job(
     work: Callable[..., None],
     arguments: list[str] | None = None,
     preview: Callable[..., None] | None = None,
+    work_many: Callable[..., None] | None = None,
 ) -> None:
     """Parse, plan, then call `work(plan, run)`; exits with 2 and one line for an error of the user's.
 
     work: imports Ray and the rest itself, so that a bad config is refused at once.
     preview: called as `preview(plan, count)` instead where the user asks for `--preview COUNT`.
+    work_many: called as `work_many(config, run, unsandboxed)` for a config that names several tasks.
     """
     options = _options(description, arguments, has_preview=preview is not None)
     try:
+        many = load_many(options.config, options.override) if work_many else None
+        if many and work_many:
+            _run_many(many, work_many, options)
+            return
         config = load(options.config, options.override)
         plan = make_plan(config, options.unsandboxed)
         run = Store(store_url(config)) / config.name
@@ -43,6 +51,18 @@ def run_job(
         # Ray raises a worker's error as one that quotes the whole traceback, with the error itself as its cause.
         print(f"error: {getattr(error, 'cause', error)}", file=sys.stderr)
         sys.exit(2)
+
+
+def _run_many(many: ScaleConfig | PatientsConfig, work_many: Callable[..., None], options: argparse.Namespace) -> None:
+    first = focus_job(many) if isinstance(many, ScaleConfig) else next(iter(patient_jobs(many).values()))
+    run = Store(store_url(first)) / many.name
+    if options.dry_run:
+        _show(make_plan(first, options.unsandboxed), run)
+        strata = draw(many).picks if isinstance(many, ScaleConfig) else ()
+        for pick in strata:
+            print(f"{pick.stratum:<8} {pick.task}, skill of {pick.skill_chars} characters")
+        return
+    work_many(many, run, options.unsandboxed)
 
 
 def store_url(config: JobConfig) -> str:

@@ -1,13 +1,13 @@
 """Recipes and job configs: what is made, and where.
 
-`recipe` decides what comes out and is hashed by `fingerprint()`. `cluster`, `store` and `tracking` say where it runs and
-are never hashed: the same recipe on any cluster yields the same ids. This module imports nothing heavy, so that a job
-can refuse a bad config at once.
+`recipe` decides what comes out and is hashed by `fingerprint()`. `cluster`, `store`, `tracking` and `report` say where it
+runs and what is told of it, and are never hashed: the same recipe on any cluster yields the same ids. This module imports
+nothing heavy, so that a job can refuse a bad config at once.
 """
 
 import difflib
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -32,6 +32,9 @@ EARLY_STEPS = (0, 1, 2, 4, 8, 16, 24, 48)
 
 class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+Config = TypeVar("Config", bound=Strict)
 
 
 class ModelRecipe(Strict):
@@ -291,12 +294,22 @@ class TrackingConfig(Strict):
     experiment: str = "lpc_ray"
 
 
+class ReportConfig(Strict):
+    """`thresholds`: of the steps-to-quality table, as shares such as 0.5 or `12/19`. `expected_requests`: how often each
+    prefix is expected to be used, for break-even; null is unknown.
+    """
+
+    thresholds: tuple[float | str, ...] = (0.25, 0.50, 0.60)
+    expected_requests: Annotated[int, Field(ge=1)] | None = None
+
+
 class JobConfig(Strict):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
     recipe: Recipe
     cluster: ClusterConfig = ClusterConfig()
     store: StoreConfig = StoreConfig()
     tracking: TrackingConfig = TrackingConfig()
+    report: ReportConfig = ReportConfig()
 
     @model_validator(mode="after")
     def _families_exist(self) -> "JobConfig":
@@ -335,6 +348,11 @@ def load(path: str | Path, overrides: list[str] | None = None) -> JobConfig:
     Raises: ConfigError (one line: got, wanted, where) for a missing or malformed file, an unknown key, which it names
     beside the nearest valid one, or a value out of range.
     """
+    return validated(JobConfig, read(path, overrides), path)
+
+
+def read(path: str | Path, overrides: list[str] | None = None) -> dict[str, Any]:
+    """The mapping in a YAML file, overridden and not yet checked."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -347,10 +365,15 @@ def load(path: str | Path, overrides: list[str] | None = None) -> JobConfig:
         raise ConfigError(f"config {path}: got {type(raw).__name__}, wanted a mapping of fields")
     for override in overrides or []:
         _apply(raw, override)
+    return raw
+
+
+def validated(kind: type[Config], raw: dict[str, Any], where: str | Path) -> Config:
+    """`raw` as a config of that kind. Raises: ConfigError for the first thing wrong with it."""
     try:
-        return JobConfig.model_validate(raw)
+        return kind.model_validate(raw)
     except ValidationError as error:
-        raise ConfigError(f"config {path}: {_explain(error)}") from error
+        raise ConfigError(f"config {where}: {_explain(error, kind)}") from error
 
 
 def _apply(raw: dict[str, Any], override: str) -> None:
@@ -371,12 +394,12 @@ def _apply(raw: dict[str, Any], override: str) -> None:
         raise ConfigError(f"override {override!r}: the value is not YAML") from error
 
 
-def _explain(error: ValidationError) -> str:
+def _explain(error: ValidationError, kind: type[Strict]) -> str:
     """The first problem as one line; an unknown key is shown with the nearest valid one."""
     problem = error.errors()[0]
     where = ".".join(str(part) for part in problem["loc"]) or "top level"
     if problem["type"] == "extra_forbidden":
-        valid = _fields_at(problem["loc"][:-1])
+        valid = _fields_at(problem["loc"][:-1], kind)
         return f"unknown key {where}{_nearest(str(problem['loc'][-1]), valid)}"
     if problem["type"] == "missing":
         return f"missing key {where}"
@@ -386,8 +409,8 @@ def _explain(error: ValidationError) -> str:
     return f"{where}: got {problem['input']!r}, {message[0].lower()}{message[1:]}"
 
 
-def _fields_at(location: tuple[int | str, ...]) -> set[str]:
-    model: Any = JobConfig
+def _fields_at(location: tuple[int | str, ...], kind: type[Strict]) -> set[str]:
+    model: Any = kind
     for part in location:
         if isinstance(part, int):
             continue

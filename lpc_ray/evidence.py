@@ -1,6 +1,6 @@
 """From a run's store to the records that the analysis shows: nothing here runs a model."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -13,7 +13,7 @@ from lpc_ray.config import GENERAL, InitializerName
 from lpc_ray.handles import ARTIFACTS
 from lpc_ray.matrix import Arm, TraceSet
 from lpc_ray.plan import Plan
-from lpc_ray.records import digest_of
+from lpc_ray.records import Outcome, digest_of
 from lpc_ray.storage import Store
 from lpc_ray.traces import TraceStore
 from lpc_ray.verification.base import protocol_of
@@ -154,6 +154,7 @@ def arm_record(plan: Plan, run: Store, arm: Arm) -> ArmRecord:
     best = best_step(scores)
     checkpoints = {checkpoint.step: checkpoint for checkpoint in ArmStore(run, arm.id).checkpoints()}
     told = trace_counts(plan, run, arm)
+    held_out = (outcomes.get(best.digest, "held_out") or ()) if best else ()
     return ArmRecord(
         name=arm.name,
         arm_id=arm.id,
@@ -167,14 +168,30 @@ def arm_record(plan: Plan, run: Store, arm: Arm) -> ArmRecord:
         status=end["status"] if end is not None else "unfinished",
         planned_steps=plan.config.recipe.training.steps,
         steps=scores,
-        held_out=(outcomes.get(best.digest, "held_out") or ()) if best else (),
+        held_out=held_out,
         prefix_bytes=_prefix_bytes(run, best.digest) if best else 0,
-        induction_seconds=told["seconds"],
+        trace_generation_seconds=told["seconds"],
         teacher_tokens=told["teacher_tokens"],
         trace_rows=told["rows"],
         dropped_rows=told["dropped"],
         target_tokens_seen=checkpoints[scores[-1].step].targets_seen if scores else 0,
+        expected_requests=plan.config.report.expected_requests,
+        **(_off_source_fields(plan, run, best.digest, held_out) if best else {}),
     )
+
+
+def _off_source_fields(plan: Plan, run: Store, digest: str, held_out: Sequence[Outcome]) -> dict[str, Any]:
+    """The ledger's columns on what a prefix does off its source, and the gate's word once there is a held-out score."""
+    damage, gate = damage_of(plan, run, digest), plan.config.recipe.gate
+    fields: dict[str, Any] = {}
+    if damage is not None:
+        fields = {name: getattr(damage, name) for name in ("kl_drift", "accuracy_change", "abstention")}
+    scored = [outcome for outcome in held_out if outcome.verdict in SCORED]
+    total = sum(outcome.total for outcome in scored)
+    if gate is not None and total:
+        verdict = judge(gate, sum(outcome.passed for outcome in scored) / total, damage)
+        fields["gate"] = "passed" if verdict.passed else "; ".join(verdict.reasons)
+    return fields
 
 
 def baseline_records(plan: Plan, run: Store) -> list[BaselineRecord]:

@@ -15,17 +15,18 @@ import ray
 
 from lpc_ray import evidence
 from lpc_ray.adapters.engine_pool import EnginePool, start_engine_pool
+from lpc_ray.adapters.live_view import SweepGauges
 from lpc_ray.adapters.ray_data import BatchDone, TraceWork, induce
 from lpc_ray.adapters.ray_train import GroupSetup, load_backbone, start_training_group
 from lpc_ray.adapters.ray_tune import SweepWatcher, TrialSetup, prefix_subject, score_of, sweep
 from lpc_ray.adapters.tracking import Tracker
 from lpc_ray.analysis.induction_quality import printed as printed_quality
 from lpc_ray.analysis.ledger import best_step
-from lpc_ray.analysis.report import printed_table, write_report
+from lpc_ray.analysis.report import REPORT_FILES, ReportSubject, printed_table, write_report
 from lpc_ray.analysis.row import mean_figures
 from lpc_ray.arm_store import ArmStore
 from lpc_ray.artifact import fetch, publish
-from lpc_ray.config import InitializerName
+from lpc_ray.config import InitializerName, JobConfig
 from lpc_ray.console import Console, Pace, clock
 from lpc_ray.embedded_model import prefix_cache, resolve_model
 from lpc_ray.errors import LPCError
@@ -34,8 +35,9 @@ from lpc_ray.identity import model_identity
 from lpc_ray.induction.base import Unit
 from lpc_ray.library import adopt
 from lpc_ray.matrix import Arm, TraceSet
-from lpc_ray.plan import Plan
+from lpc_ray.plan import Plan, make_plan
 from lpc_ray.records import Message
+from lpc_ray.scale_run import TaskResults
 from lpc_ray.storage import Store, open_store
 from lpc_ray.traces import TraceStore
 from lpc_ray.verification.off_source import SPLIT
@@ -43,7 +45,6 @@ from lpc_ray.verification.off_source import damage as measured
 from lpc_ray.verification.outcomes import Subject
 
 SECONDS_BETWEEN_LINES = 2
-REPORT_FILES = ("report.html", "report.json", "pareto.csv", "convergence.csv")
 
 
 def connect(plan: Plan) -> None:
@@ -72,6 +73,22 @@ def run_stages(plan: Plan, run: Store, *stages: str) -> None:
         pipeline.start_ahead()
     for stage in stages:
         getattr(pipeline, stage)()
+
+
+def carry_out(job: JobConfig, run: Store, stages: tuple[str, ...], unsandboxed: bool) -> TaskResults:
+    """One task of several, on a Ray of its own: the next task's engine finds the machine free."""
+    plan = make_plan(job, unsandboxed)
+    try:
+        run_stages(plan, run, *stages)
+    finally:
+        ray.shutdown()
+    outcomes = evidence.verifier(plan, run).outcomes
+    return TaskResults(
+        source_tokens=len(plan.material),
+        arms=[evidence.arm_record(plan, run, arm) for arm in plan.arms],
+        baselines=evidence.baseline_records(plan, run),
+        tune=lambda digest: outcomes.get(digest, "tune") or (),
+    )
 
 
 class Pipeline:
@@ -241,9 +258,10 @@ class Pipeline:
         pool = self.pool
         desk, group = self._training_group
         last_step = self.recipe.training.steps
-        setup = TrialSetup(self.run, self.verifier, pool, desk, last_step, self.cache)
+        setup = TrialSetup({arm.name: arm for arm in arms}, self.run, self.verifier, pool, desk, last_step, self.cache)
         watcher = SweepWatcher(setup, self._show_result, self._show_end)
         self._pace = Pace([arm.id for arm in open_arms], self.recipe.training.checkpoints())
+        self._gauges = SweepGauges(self.plan.config.name, [arm.name for arm in arms])
         cases = sum(case.split == "tune" for case in self.plan.cases)
         errors = sweep(arms, setup, self.recipe.stopping, cases, watcher, self.name)
         ray.get(desk.close.remote())
@@ -254,6 +272,7 @@ class Pipeline:
 
     def _show_result(self, arm: Arm, result: dict) -> None:
         self.tracker.log_step(arm, result)
+        self._gauges.result(arm.name, result)
         number = [known.id for known in self.plan.arms].index(arm.id) + 1
         loss = "" if result["loss"] is None else f"loss {result['loss']:.3f}, "
         left = self._pace.left(arm.id, result["step"], result["training_seconds"], time.monotonic())
@@ -265,6 +284,7 @@ class Pipeline:
 
     def _show_end(self, arm: Arm, end: dict) -> None:
         self._pace.ended(arm.id)
+        self._gauges.ended(arm.name, end["status"])
         best = best_step(evidence.arm_record(self.plan, self.run, arm).steps)
         folder = str(fetch(self.run / "artifacts", best.digest, self.cache)) if best else None
         self.tracker.end_arm(arm, end["status"], folder)
@@ -316,8 +336,11 @@ class Pipeline:
         title = f"lpc_ray: {self.plan.config.name}"
         held_out = [case for case in self.plan.cases if case.split == "held_out"]
         facts = evidence.facts(self.plan, lambda: datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"))
+        task = ", ".join(document.name for document in self.plan.documents)
+        subject = ReportSubject(self.plan.config.name, task, len(self.plan.material))
+        thresholds = self.plan.config.report.thresholds
         induction = evidence.induction_reports(self.plan, self.run)
-        rows = write_report(self.run, title, facts, arms, baselines, held_out, induction)
+        rows = write_report(self.run, title, facts, arms, baselines, held_out, subject, thresholds, induction)
         figures = {f"held_out.{row.name}": row.score for row in rows if row.score is not None}
         self.tracker.end({name: self.run.read_bytes(name) for name in REPORT_FILES}, figures)
         print(f"\n{printed_table(rows)}\n", flush=True)

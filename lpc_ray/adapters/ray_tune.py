@@ -18,6 +18,7 @@ from ray.tune import Callback, RunConfig, TuneConfig
 from ray.tune.schedulers import ASHAScheduler
 
 from lpc_ray.adapters.engine_pool import EnginePool
+from lpc_ray.adapters.live_view import OptimizerStepTensorBoard
 from lpc_ray.arm_store import ArmStore, Checkpoint
 from lpc_ray.artifact import fetch
 from lpc_ray.config import StoppingRecipe
@@ -32,8 +33,9 @@ METRIC, TIME = "score", "step"
 
 @dataclass(frozen=True)
 class TrialSetup:
-    """What every trial shares; picklable."""
+    """What every trial shares; picklable. A trial's config names its arm, which TensorBoard and Tune's folders show."""
 
+    arms: dict[str, Arm]
     run: Store
     verifier: Verifier
     pool: EnginePool
@@ -74,7 +76,7 @@ def prefix_subject(run: Store, digest: str, num_tokens: int, cache: Path) -> Sub
 
 def run_trial(config: dict[str, Any], setup: TrialSetup) -> None:
     """The trainable: one arm from its stored steps to its last, a report per checkpoint."""
-    arm: Arm = config["arm"]
+    arm = setup.arms[config["arm"]]
     store = ArmStore(setup.run, arm.id)
     recorded = store.checkpoints()
     for checkpoint in recorded:
@@ -119,10 +121,10 @@ class SweepWatcher(Callback):
 
     def on_trial_result(self, iteration, trials, trial, result, **info) -> None:
         if METRIC in result:
-            self.on_result(trial.config["arm"], result)
+            self.on_result(self.trials.arms[trial.config["arm"]], result)
 
     def on_trial_complete(self, iteration, trials, trial, **info) -> None:
-        arm: Arm = trial.config["arm"]
+        arm = self.trials.arms[trial.config["arm"]]
         ray.get(self.trials.desk.stop.remote(arm.id))
         step = (trial.last_result or {}).get(TIME, 0)
         checkpoints = ArmStore(self.trials.run, arm.id).checkpoints()
@@ -132,7 +134,7 @@ class SweepWatcher(Callback):
         self.on_end(arm, {"status": status, "step": step})
 
     def on_trial_error(self, iteration, trials, trial, **info) -> None:
-        arm: Arm = trial.config["arm"]
+        arm = self.trials.arms[trial.config["arm"]]
         ray.get(self.trials.desk.stop.remote(arm.id))
         self.on_end(arm, {"status": "failed", "step": (trial.last_result or {}).get(TIME, 0)})
 
@@ -158,14 +160,19 @@ def sweep(
     )
     tuner = tune.Tuner(
         tune.with_resources(tune.with_parameters(run_trial, setup=setup), {"cpu": 0.1}),
-        param_space={"arm": tune.grid_search(arms)},
-        tune_config=TuneConfig(scheduler=scheduler, max_concurrent_trials=1),
+        param_space={"arm": tune.grid_search([arm.name for arm in arms])},
+        tune_config=TuneConfig(scheduler=scheduler, max_concurrent_trials=1, trial_dirname_creator=folder_name),
         run_config=RunConfig(
             name=name,
             storage_path=setup.run.path("ray_tune") if setup.run.is_local else f"{setup.run.url}/ray_tune",
-            callbacks=[watcher],
+            callbacks=[watcher, OptimizerStepTensorBoard()],
             verbose=0,
         ),
     )
     results = tuner.fit()
     return [str(error).strip().splitlines()[-1] for error in results.errors]
+
+
+def folder_name(trial: Any) -> str:
+    """Where TensorBoard finds an arm: by the arm's own name."""
+    return f"{trial.config['arm']}-{trial.trial_id}"

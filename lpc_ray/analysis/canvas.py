@@ -25,14 +25,14 @@ SETTINGS: Any = {
     "svg.fonttype": "none",
     "text.parse_math": False,
 }
-WIDTH, LEFT, AXES_WIDTH, AXES_HEIGHT, TOP, TICKS, LEGEND_ROW = 9.2, 0.75, 6.3, 3.9, 0.15, 0.6, 0.215  # inches
+WIDTH, LEFT, AXES_WIDTH, AXES_HEIGHT, TOP, TICKS, LEGEND_ROW = 9.2, 0.75, 6.3, 3.9, 0.4, 0.6, 0.215  # inches
 LEGEND_COLUMNS = 2
 NO_METADATA = ("Creator", "Date", "Format", "Type")
 
 
 @contextmanager
-def drawing(salt: str, num_legend_entries: int) -> Iterator[tuple[Figure, Axes]]:
-    """A figure whose axes leave a margin at the right for labels, and room below for a legend of that many entries.
+def drawing(salt: str, num_legend_entries: int, title: str) -> Iterator[tuple[Figure, Axes]]:
+    """A figure under `title`, with a margin at the right for labels and room below for a legend of that many entries.
 
     matplotlib's settings hold inside the block. `salt` keeps element ids stable, and apart from other figures' ids.
     """
@@ -43,6 +43,7 @@ def drawing(salt: str, num_legend_entries: int) -> Iterator[tuple[Figure, Axes]]
         axes = figure.add_axes((LEFT / WIDTH, below / height, AXES_WIDTH / WIDTH, AXES_HEIGHT / height))
         axes.grid(axis="y", color=INK, alpha=0.12, linewidth=0.8)
         axes.set_axisbelow(True)
+        axes.set_title(title, loc="left", fontsize=11, fontweight="bold")
         axes.tick_params(length=3)
         yield figure, axes
 

@@ -1,12 +1,16 @@
 """Verified score by optimizer step, and how many steps a given quality took."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
+from lpc_ray.analysis.curves import Curve, FirstStep, MeasuredCurve
 from lpc_ray.analysis.ledger import ArmRecord
+from lpc_ray.errors import ConfigError
 
-THRESHOLDS = (0.25, 0.50, 0.60)
+Threshold = float | str
+THRESHOLDS: tuple[Threshold, ...] = (0.25, 0.50, 0.60)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +28,12 @@ class ConvergenceRow:
 
 @dataclass(frozen=True, slots=True)
 class StepsToQuality:
-    """The first verified step at which an arm reached each threshold, or None; `last_step` is where it ended."""
+    """The first verified step at which an arm reached each threshold: None where it did not, "unknown" where untold."""
 
     arm: str
-    status: str
-    last_step: int | None
-    steps: tuple[int | None, ...]
+    steps: tuple[FirstStep, ...]
+    best: Fraction | None
+    ended: str
 
 
 def convergence(arms: Sequence[ArmRecord]) -> list[ConvergenceRow]:
@@ -49,22 +53,38 @@ def convergence(arms: Sequence[ArmRecord]) -> list[ConvergenceRow]:
     ]
 
 
-def steps_to_quality(arms: Sequence[ArmRecord], thresholds: Sequence[float] = THRESHOLDS) -> list[StepsToQuality]:
-    """One entry per arm. An arm that was stopped meets no threshold that it had not reached by then.
-
-    thresholds: fractions of the tune cases.
-    """
+def curves(arms: Iterable[ArmRecord]) -> list[MeasuredCurve]:
     return [
-        StepsToQuality(
-            arm=arm.name,
-            status=arm.status,
-            last_step=arm.steps[-1].step if arm.steps else None,
-            steps=tuple(_first_step(arm, threshold) for threshold in thresholds),
+        MeasuredCurve(
+            name=arm.name,
+            ended=f"{arm.status} at step {arm.steps[-1].step}" if arm.steps else arm.status,
+            points=tuple((at.step, at.passed, at.total) for at in arm.steps),
         )
         for arm in arms
     ]
 
 
-def _first_step(arm: ArmRecord, threshold: float) -> int | None:
-    reached = (at.step for at in arm.steps if at.total and at.passed / at.total >= threshold)
-    return next(reached, None)
+def steps_to_quality(lines: Sequence[Curve], thresholds: Sequence[Threshold] = THRESHOLDS) -> list[StepsToQuality]:
+    """One entry per curve. An arm that was stopped meets no threshold that it had not reached by then.
+
+    thresholds: fractions of the tune cases, as 0.5 or as `12/19`.
+    """
+    wanted = [quality(threshold) for threshold in thresholds]
+    return [StepsToQuality(line.name, tuple(map(line.first_step, wanted)), line.best, line.ended) for line in lines]
+
+
+def fastest(lines: Sequence[StepsToQuality], at: int) -> list[str]:
+    """The names of the lines that reached threshold number `at` at the earliest known step."""
+    steps = {line.arm: step for line in lines if isinstance(step := line.steps[at], int)}
+    return [name for name, step in steps.items() if step == min(steps.values())]
+
+
+def quality(threshold: Threshold) -> Fraction:
+    """Exactly what is written: 0.6 is 3/5. Raises: ConfigError unless it lies above 0 and at most at 1."""
+    try:
+        value = Fraction(str(threshold).replace(" ", ""))
+    except (ValueError, ZeroDivisionError) as error:
+        raise ConfigError(f"threshold: got {threshold!r}, wanted a fraction such as 0.5 or 12/19") from error
+    if not 0 < value <= 1:
+        raise ConfigError(f"threshold: got {threshold!r}, wanted a fraction above 0 and at most 1")
+    return value

@@ -5,7 +5,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from lpc_ray.analysis.row import Row, held_out_fields
@@ -30,7 +30,9 @@ class StepScore:
 class ArmRecord:
     """One arm of the sweep, `steps` ascending. `held_out`: the outcomes of `best_step(steps)`; may be empty.
 
-    `induction_seconds` and `teacher_tokens` are those of the arm's whole trace set, also where arms share it.
+    `trace_generation_seconds` and `teacher_tokens` are those of the arm's whole trace set, also where arms share it; the
+    teacher's log-probs come with the traces. expected_requests: declared; observed_requests: counted by the server.
+    kl_drift, accuracy_change, abstention, gate: of the artifact at the best step, as a Row has them; None: not measured.
     Raises: DataError when the steps are not strictly ascending.
     """
 
@@ -48,11 +50,17 @@ class ArmRecord:
     steps: tuple[StepScore, ...]
     held_out: tuple[Outcome, ...]
     prefix_bytes: int
-    induction_seconds: float
+    trace_generation_seconds: float
     teacher_tokens: int
     trace_rows: int
     dropped_rows: dict[str, int]
     target_tokens_seen: int
+    expected_requests: int | None = None
+    observed_requests: int | None = None
+    kl_drift: float | None = None
+    accuracy_change: float | None = None
+    abstention: float | None = None
+    gate: str | None = None
 
     def __post_init__(self) -> None:
         steps = [score.step for score in self.steps]
@@ -81,8 +89,10 @@ def best_step(steps: Sequence[StepScore]) -> StepScore | None:
     return max(verified, key=lambda score: (score.passed, -score.step), default=None)
 
 
-def rows(arms: Sequence[ArmRecord], baselines: Sequence[BaselineRecord]) -> list[Row]:
-    """Baselines first, then arms, each in the order given.
+def rows(
+    arms: Sequence[ArmRecord], baselines: Sequence[BaselineRecord], run: str | None = None, task: str | None = None
+) -> list[Row]:
+    """Baselines first, then arms, each in the order given. run, task: of all of them.
 
     Baselines of one name and several sizes are told apart by `-p<tokens>`.
     Raises: DataError when two rows would have one name.
@@ -93,7 +103,7 @@ def rows(arms: Sequence[ArmRecord], baselines: Sequence[BaselineRecord]) -> list
     twice = [name for name, count in Counter(row.name for row in found).items() if count > 1]
     if twice:
         raise DataError(f"ledger: got more than one row named {', '.join(twice)}, wanted every name once")
-    return found
+    return [replace(row, run=run, task=task) for row in found]
 
 
 def _arm_row(arm: ArmRecord) -> Row:
@@ -113,12 +123,20 @@ def _arm_row(arm: ArmRecord) -> Row:
         tune_passed=best.passed if best else None,
         tune_total=best.total if best else None,
         prefix_bytes=arm.prefix_bytes or None,
-        induction_seconds=arm.induction_seconds,
+        placeholders_counted="no",
+        trace_generation_seconds=arm.trace_generation_seconds,
+        teacher_pass_seconds=0.0,
         teacher_tokens=arm.teacher_tokens,
         trace_rows=arm.trace_rows,
         dropped_rows=arm.dropped_rows,
         target_tokens_seen=arm.target_tokens_seen if arm.steps else None,
         training_seconds=arm.steps[-1].training_seconds if arm.steps else None,
+        expected_requests=arm.expected_requests,
+        observed_requests=arm.observed_requests,
+        kl_drift=arm.kl_drift,
+        accuracy_change=arm.accuracy_change,
+        abstention=arm.abstention,
+        gate=arm.gate,
         digest=best.digest if best else None,
         **held_out_fields(arm.held_out),
     )
@@ -134,9 +152,11 @@ def _baseline_row(baseline: BaselineRecord, is_sized: bool) -> Row:
         tune_passed=sum(outcome.passed for outcome in tune) if tune else None,
         tune_total=sum(outcome.total for outcome in tune) if tune else None,
         prefix_bytes=baseline.prefix_bytes,
-        induction_seconds=0.0,
-        teacher_tokens=0,
+        placeholders_counted="no",
+        trace_generation_seconds=0.0,
+        teacher_pass_seconds=0.0,
         training_seconds=0.0,
+        teacher_tokens=0,
         **held_out_fields(baseline.held_out),
     )
 

@@ -1,4 +1,4 @@
-"""The report as one HTML page: styles, plots and replies inside it, nothing loaded from anywhere."""
+"""Reports as HTML pages: styles, plots and replies inside them, nothing loaded from anywhere."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,12 +7,12 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from lpc_ray.analysis.convergence import THRESHOLDS, convergence, steps_to_quality
+from lpc_ray.analysis.convergence import convergence
 from lpc_ray.analysis.findings import Finding
 from lpc_ray.analysis.ledger import ArmRecord, BaselineRecord
-from lpc_ray.analysis.pareto import ParetoRow
 from lpc_ray.analysis.plots import convergence_plot, pareto_plot
-from lpc_ray.analysis.row import Row
+from lpc_ray.analysis.seeds import seed_label
+from lpc_ray.analysis.tables import RunTables
 from lpc_ray.analysis.verdicts import verdict_grid
 from lpc_ray.records import Case
 
@@ -23,10 +23,11 @@ LIMITS = (
         "of twenty comparisons without a difference one would still fall below 0.05."
     ),
     "Greedy decoding hides the spread over samples; a recipe's spread over seeds is given under its own heading.",
-    "Induction seconds and teacher tokens are those of the whole trace set, in full in every arm that shares it.",
+    "Trace generation seconds and teacher tokens are those of the whole trace set, in full in every arm that shares it.",
     "Seconds were measured on this run's machine, beside whatever else ran on it.",
-    "Scores hold for this document and these cases; what a prefix does to other prompts is not measured here.",
+    "Scores hold for this document and these cases.",
 )
+UNMEASURED = "What a prefix does to prompts that have nothing to do with its source was not measured."
 
 
 def html_page(
@@ -35,11 +36,30 @@ def html_page(
     arms: Sequence[ArmRecord],
     baselines: Sequence[BaselineRecord],
     cases: Sequence[Case],
-    table: Sequence[tuple[Row, ParetoRow]],
+    tables: RunTables,
     words: Sequence[Finding],
     induction: Sequence[Mapping[str, Any]] = (),
 ) -> bytes:
-    """UTF-8. Every value is escaped; only the plots are markup already. A lone surrogate is shown as its escape."""
+    """The page of one run, UTF-8."""
+    off_source = [row for row in tables.rows if row.kl_drift is not None or row.gate is not None]
+    is_measured = any(row.kl_drift is not None for row in off_source)
+    return rendered(
+        "report.html.j2",
+        title=title,
+        facts=facts,
+        tables=tables,
+        induction=induction,
+        findings=_by_topic(words),
+        convergence_svg=Markup(convergence_plot(convergence(arms), tables.rows)),
+        pareto_svg=Markup(pareto_plot(tables.places, tables.rows)),
+        grid=verdict_grid(arms, baselines, cases),
+        off_source=off_source,
+        limits=LIMITS if is_measured else (*LIMITS, UNMEASURED),
+    )
+
+
+def rendered(template: str, **values: Any) -> bytes:
+    """Every value is escaped; only the plots are markup already. A lone surrogate is shown as its escape."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -47,20 +67,9 @@ def html_page(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    rows, places = [row for row, _ in table], [place for _, place in table]
-    html = environment.get_template("report.html.j2").render(
-        title=title,
-        facts=facts,
-        induction=induction,
-        table=table,
-        findings=_by_topic(words),
-        convergence_svg=Markup(convergence_plot(convergence(arms), rows)),
-        pareto_svg=Markup(pareto_plot(places, rows)),
-        thresholds=THRESHOLDS,
-        steps=steps_to_quality(arms),
-        grid=verdict_grid(arms, baselines, cases),
-        limits=LIMITS,
-    )
+    environment.globals["seed_label"] = seed_label
+    environment.filters["zip"] = zip
+    html = environment.get_template(template).render(**values)
     return html.lstrip().encode("utf-8", "backslashreplace")
 
 

@@ -1,14 +1,16 @@
 """Quality against cost: which rows are beaten on every axis at once.
 
-The rule for a missing axis: a row is compared only when all five axes are known. A row that lacks one can neither
-dominate nor be dominated, is not on the frontier, and names what it lacks. (Comparing on the shared axes only would let
-three rows beat each other in a circle.)
+Two rows are ranked only when they belong to one run and one task and count placeholders alike (a row without a prefix has
+none to count). The rule for a missing axis: a row that lacks one of the ranked axes can neither dominate nor be
+dominated, is not on the frontier, and names what it lacks. (Comparing on the shared axes of each pair would let three rows
+beat each other in a circle.) Expected and observed requests say how often a cost is paid, which is neither good nor bad:
+they stand beside the axes, and `breakeven` uses them.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lpc_ray.analysis.row import Row
+from lpc_ray.analysis.row import Convention, Row
 
 COSTS = ("request_tokens", "prefix_tokens", "prefix_bytes", "offline_seconds")
 AXES = ("score", *COSTS)
@@ -18,67 +20,80 @@ AXES = ("score", *COSTS)
 class ParetoRow:
     """`score` is to be maximised, the four costs minimised.
 
-    prefix_tokens: 0 for a row that has no prefix (prefix_bytes 0), whatever stands in its prompt.
-    offline_seconds: induction + training. missing: names of the unknown axes, separated by spaces.
-    dominated_by: the name of a frontier row that is at least as good on every axis and better on one; else empty.
+    offline_seconds: trace generation + teacher passes + training. missing: names of the unknown ranked axes, separated by
+    spaces. dominated_by: the name of a row that is at least as good on every ranked axis and better on one; else empty.
     """
 
     name: str
     kind: str
+    run: str | None
+    task: str | None
     score: float | None
     request_tokens: float | None
     prefix_tokens: int | None
     prefix_bytes: int | None
     offline_seconds: float | None
-    placeholders_counted: str
+    trace_generation_seconds: float | None
+    teacher_pass_seconds: float | None
+    training_seconds: float | None
+    expected_requests: int | None
+    observed_requests: int | None
+    placeholders_counted: Convention
     missing: str = ""
     is_on_frontier: bool = False
     dominated_by: str = ""
 
 
-def pareto(rows: Sequence[Row]) -> list[ParetoRow]:
-    """Every row, in the order given, with its place. Of several frontier dominators the best score is named."""
-    axes = [_axes(row) for row in rows]
-    comparable = [values for values in axes if None not in values]
-    frontier = [
-        (row.name, values)
-        for row, values in zip(rows, axes, strict=True)
-        if None not in values and not any(dominates(other, values) for other in comparable)
+def shared_axes(rows: Sequence[Row]) -> tuple[str, ...]:
+    """The axes that every scored row knows: what a table with gaps can still be ranked by."""
+    scored = [row for row in rows if row.score is not None]
+    return tuple(axis for axis in AXES if all(getattr(row, axis) is not None for row in scored))
+
+
+def pareto(rows: Sequence[Row], axes: Sequence[str] = AXES) -> list[ParetoRow]:
+    """Every row, in the order given, with its place. Of several dominators a frontier row of best score is named.
+
+    axes: the ranked ones, of `AXES`.
+    """
+    values = [tuple(_signed(row, axis) for axis in axes) for row in rows]
+    beaten_by = [
+        [
+            other
+            for other in range(len(rows))
+            if _ranked(rows, values, other, at) and dominates(values[other], values[at])
+        ]
+        for at in range(len(rows))
     ]
-    frontier.sort(key=lambda member: member[1][0], reverse=True)
-    names = {name for name, _ in frontier}
+    is_complete = [None not in known for known in values]
     return [
         ParetoRow(
-            name=row.name,
-            kind=row.kind,
-            **dict(zip(AXES, values, strict=True)),
-            placeholders_counted=row.placeholders_counted,
-            missing=" ".join(axis for axis, value in zip(AXES, values, strict=True) if value is None),
-            is_on_frontier=row.name in names,
-            dominated_by=_dominator(values, frontier),
+            **{name: getattr(row, name) for name in ParetoRow.__dataclass_fields__ if hasattr(row, name)},
+            missing=" ".join(axis for axis, value in zip(axes, known, strict=True) if value is None),
+            is_on_frontier=complete and not beaten,
+            dominated_by=rows[min(beaten, key=lambda other: (bool(beaten_by[other]), values[other]))].name
+            if beaten
+            else "",
         )
-        for row, values in zip(rows, axes, strict=True)
+        for row, known, complete, beaten in zip(rows, values, is_complete, beaten_by, strict=True)
     ]
 
 
-def dominates(one: tuple, other: tuple) -> bool:
-    """Whether `one` (score, then costs; all known) is nowhere worse than `other` and somewhere better."""
-    nowhere_worse = one[0] >= other[0] and all(a <= b for a, b in zip(one[1:], other[1:], strict=True))
-    return nowhere_worse and one != other
+def dominates(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Whether `one` is nowhere worse than `other` and somewhere better; less is better on every axis."""
+    return all(a <= b for a, b in zip(one, other, strict=True)) and tuple(one) != tuple(other)
 
 
-def _dominator(values: tuple, frontier: Sequence[tuple[str, tuple]]) -> str:
-    if None in values:
-        return ""
-    return next((name for name, member in frontier if dominates(member, values)), "")
-
-
-def _axes(row: Row) -> tuple:
-    induction, training = row.induction_seconds, row.training_seconds
-    return (
-        row.score,
-        row.request_tokens,
-        0 if row.prefix_bytes == 0 else row.num_tokens,
-        row.prefix_bytes,
-        None if induction is None or training is None else induction + training,
+def _ranked(rows: Sequence[Row], values: Sequence[tuple], one: int, other: int) -> bool:
+    first, second = rows[one], rows[other]
+    alike = first.placeholders_counted == second.placeholders_counted or 0 in (
+        first.prefix_tokens,
+        second.prefix_tokens,
     )
+    same = (first.run, first.task) == (second.run, second.task)
+    return same and alike and None not in values[one] and None not in values[other]
+
+
+def _signed(row: Row, axis: str) -> float | None:
+    """The axis as a cost: the score is negated."""
+    value = getattr(row, axis)
+    return -value if axis == "score" and value is not None else value

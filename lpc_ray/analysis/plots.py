@@ -15,12 +15,18 @@ from lpc_ray.analysis.styles import BASELINE_MARKERS, styles
 LABEL_GAP = 0.052
 TICK_INCHES = 0.27
 LOG_RATIO = 4
+PARETO_TITLE = "Held-out score against tokens per request"
+PREFIX_WORDS = {
+    "no": " (prefix not counted)",
+    "yes": " (prefix counted)",
+    "unknown": " (whether the prefix is counted is unknown)",
+}
 
 
 def convergence_plot(points: Sequence[ConvergenceRow], rows: Sequence[Row]) -> str:
     """Verified tune score by optimizer step: a line per arm, a dashed level per baseline. Returns an <svg> element."""
     look = styles([row for row in rows if row.kind == "arm"])
-    with drawing("convergence", len(look)) as (figure, axes):
+    with drawing("convergence", len(look), "Verified score by optimizer step") as (figure, axes):
         legend = {}
         for name, style in look.items():
             known = [(point.step, point.score) for point in points if point.arm == name and point.score is not None]
@@ -39,25 +45,35 @@ def convergence_plot(points: Sequence[ConvergenceRow], rows: Sequence[Row]) -> s
         return svg(figure, legend, "Verified score by optimizer step")
 
 
-def pareto_plot(points: Sequence[ParetoRow], rows: Sequence[Row]) -> str:
-    """Held-out score against tokens per request, and the best score up to each cost. Returns an <svg> element."""
+def pareto_plot(
+    points: Sequence[ParetoRow], rows: Sequence[Row], salt: str = "pareto", title: str = PARETO_TITLE
+) -> str:
+    """Held-out score with its 95 % interval against tokens per request, and the best score up to each cost: an <svg> element.
+
+    salt: keeps the ids of several plots on one page apart.
+    """
     look = styles([row for row in rows if row.kind == "arm"])
+    intervals = {row.name: (row.score_low, row.score_high) for row in rows}
     known = [
         (point, point.request_tokens, point.score)
         for point in points
         if point.score is not None and point.request_tokens is not None
     ]
-    with drawing("pareto", len(known)) as (figure, axes):
+    with drawing(salt, len(known), title) as (figure, axes):
         legend = {}
         baselines = 0
         for point, cost, score in known:
             style = look.get(point.name)
             marker = style.marker if style else BASELINE_MARKERS[baselines % len(BASELINE_MARKERS)]
             baselines += style is None
+            colour = style.colour if style else INK
+            low, high = intervals[point.name]
+            if low is not None and high is not None:
+                axes.vlines(cost, low, high, color=colour, alpha=0.45, linewidth=1.2, zorder=2)
             (legend[f"{point.name} ({point.prefix_tokens or 'no'} prefix tokens)"],) = axes.plot(
                 [cost],
                 [score],
-                color=style.colour if style else INK,
+                color=colour,
                 marker=marker,
                 linestyle="none",
                 markersize=9,
@@ -66,8 +82,10 @@ def pareto_plot(points: Sequence[ParetoRow], rows: Sequence[Row]) -> str:
                 clip_on=False,
                 zorder=3,
             )
-        _score_axis(axes, "score on the held-out cases")
-        _cost_axis(axes, [(cost, score) for _, cost, score in known])
+        _score_axis(axes, "verified score")
+        conventions = {point.placeholders_counted for point, _, _ in known if point.prefix_tokens != 0}
+        counted = PREFIX_WORDS[conventions.pop()] if len(conventions) == 1 else ""
+        _cost_axis(axes, [(cost, score) for _, cost, score in known], counted)
         return svg(figure, legend, "Held-out score against tokens per request")
 
 
@@ -108,7 +126,7 @@ def _levels(axes: Axes, baselines: Sequence[Row]) -> None:
         axes.text(1.012, free, label, transform=axes.get_yaxis_transform(), va="center", fontsize=9)
 
 
-def _cost_axis(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
+def _cost_axis(axes: Axes, points: Sequence[tuple[float, float]], placeholders: str) -> None:
     """points: (tokens per request, score). Logarithmic where costs lie far apart; draws the best score up to each."""
     costs = [cost for cost, _ in points]
     if costs and max(costs) > LOG_RATIO * min(costs) > 0:
@@ -117,7 +135,7 @@ def _cost_axis(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(FuncFormatter(lambda tokens, _: f"{tokens:,.0f}"))
     axes.margins(x=0.08)
-    axes.set_xlabel("prompt + generated tokens per request (prefix not counted)")
+    axes.set_xlabel(f"prompt + generated tokens per request{placeholders}")
     best: list[tuple[float, float]] = []
     for cost, score in sorted(points, key=lambda point: (point[0], -point[1])):
         if not best or score > best[-1][1]:

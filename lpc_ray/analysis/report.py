@@ -1,34 +1,37 @@
 """The report of a run: an HTML page that opens offline, JSON, CSV, and the main table for a terminal."""
 
-import csv
 import io
-import json
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
-from typing import Any, Protocol
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lpc_ray.analysis.convergence import ConvergenceRow, convergence
-from lpc_ray.analysis.findings import Finding, findings
+from lpc_ray.analysis.convergence import THRESHOLDS, ConvergenceRow, Threshold, convergence, curves
+from lpc_ray.analysis.files import FolderWriter, csv_bytes, json_bytes
+from lpc_ray.analysis.findings import findings
 from lpc_ray.analysis.ledger import ArmRecord, BaselineRecord, rows
 from lpc_ray.analysis.page import html_page
-from lpc_ray.analysis.pareto import ParetoRow, pareto
+from lpc_ray.analysis.pareto import ParetoRow
 from lpc_ray.analysis.row import Row
+from lpc_ray.analysis.tables import run_tables
 from lpc_ray.records import Case
 
 TERMINAL_WIDTH, NAME_WIDTH, STATUS_WIDTH = 110, 34, 19
 MISSING = "-"
+REPORT_FILES = ("pareto.csv", "convergence.csv", "report.json", "report.html")
 
 
-class FolderWriter(Protocol):
-    """Where the files go; `lpc_ray.storage.Store` is one."""
+@dataclass(frozen=True, slots=True)
+class ReportSubject:
+    """The run and the task (the document, the skill) that its rows belong to. `source_tokens`: of the task's source."""
 
-    def write_bytes(self, relative: str, data: bytes) -> None: ...
+    run: str | None = None
+    task: str | None = None
+    source_tokens: int | None = None
 
 
 def write_report(
@@ -38,22 +41,44 @@ def write_report(
     arms: Sequence[ArmRecord],
     baselines: Sequence[BaselineRecord],
     cases: Sequence[Case] = (),
+    subject: ReportSubject | None = None,
+    thresholds: Sequence[Threshold] = THRESHOLDS,
     induction: Sequence[Mapping[str, Any]] = (),
 ) -> list[Row]:
-    """Write pareto.csv, convergence.csv, report.json and, last, report.html; return the rows they show.
+    """Write `REPORT_FILES`, the page last; return the rows they show. report.json can be merged with those of other runs.
 
     facts: what was run, as plain values, lists and nested mappings, shown in the order given.
-    cases: adds questions and accepted answers to the appendix.
+    cases: adds questions and accepted answers to the appendix. thresholds: of the steps-to-quality table.
     induction: per trace set its family, induction_seed, seconds and quality (`induction_quality.InductionQuality`).
-    Raises: DataError when two rows would have one name.
+    Raises: DataError when two rows would have one name, ConfigError for a threshold that is no share.
     """
-    table = rows(arms, baselines)
-    places = list(zip(table, pareto(table), strict=True))
+    subject = subject or ReportSubject()
+    table = [
+        replace(row, source_tokens=subject.source_tokens) for row in rows(arms, baselines, subject.run, subject.task)
+    ]
+    tables = run_tables(table, curves(arms), thresholds)
     words = findings(arms, baselines)
-    folder.write_bytes("pareto.csv", _csv(ParetoRow, [place for _, place in places]))
-    folder.write_bytes("convergence.csv", _csv(ConvergenceRow, convergence(arms)))
-    folder.write_bytes("report.json", _json(title, facts, places, words, induction))
-    folder.write_bytes("report.html", html_page(title, facts, arms, baselines, cases, places, words, induction))
+    placed = [
+        (row, asdict(row) | {"dominated_by": at.dominated_by}) for row, at in zip(table, tables.places, strict=True)
+    ]
+    content = {
+        "run": subject.run,
+        "title": title,
+        "facts": facts,
+        "arms": [entry for row, entry in placed if row.kind == "arm"],
+        "baselines": [entry for row, entry in placed if row.kind == "baseline"],
+        "convergence": convergence(arms),
+        "thresholds": thresholds,
+        "steps_to_quality": tables.steps,
+        "break_even": tables.break_evens,
+        "documents": tables.documents,
+        "findings": [finding.text for finding in words],
+        "induction": induction,
+    }
+    folder.write_bytes("pareto.csv", csv_bytes(ParetoRow, tables.places))
+    folder.write_bytes("convergence.csv", csv_bytes(ConvergenceRow, convergence(arms)))
+    folder.write_bytes("report.json", json_bytes(content))
+    folder.write_bytes("report.html", html_page(title, facts, arms, baselines, cases, tables, words, induction))
     return table
 
 
@@ -89,42 +114,3 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 def _part(passed: int | None, total: int | None) -> str:
     return f"{passed}/{total}" if total else MISSING
-
-
-def _json(
-    title: str,
-    facts: Mapping[str, Any],
-    table: Sequence[tuple[Row, ParetoRow]],
-    words: Sequence[Finding],
-    induction: Sequence[Mapping[str, Any]],
-) -> bytes:
-    entries = [asdict(row) | {"dominated_by": place.dominated_by} for row, place in table]
-    report = {
-        "title": title,
-        "facts": facts,
-        "arms": [entry for entry in entries if entry["kind"] == "arm"],
-        "baselines": [entry for entry in entries if entry["kind"] == "baseline"],
-        "findings": [finding.text for finding in words],
-        "induction": induction,
-    }
-    return json.dumps(_strict(report), indent=1, allow_nan=False).encode()
-
-
-def _strict(value: Any) -> Any:
-    """`value` as strict JSON can hold it: a number that is not finite becomes null, anything unknown its text."""
-    if isinstance(value, Mapping):
-        return {str(key): _strict(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [_strict(inner) for inner in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if value is None or isinstance(value, (bool, int, str)) else str(value)
-
-
-def _csv(kind: type, records: Sequence[Any]) -> bytes:
-    """One line per record, the fields of dataclass `kind` as the header; None is an empty cell."""
-    sink = io.StringIO()
-    writer = csv.DictWriter(sink, [field.name for field in fields(kind)], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(asdict(record) for record in records)
-    return sink.getvalue().encode()

@@ -1,5 +1,6 @@
 """How far one recipe's score moves when only its seeds change."""
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -7,40 +8,79 @@ from lpc_ray.analysis.row import Row
 from lpc_ray.analysis.wording import counted
 
 WANTED_SEEDS = 3
+SEED_FIELDS = ("seed", "initializer_seed", "induction_seed")
+ENDED_EARLY = ("stopped", "unfinished")
 
 
 @dataclass(frozen=True, slots=True)
 class SeedSpread:
-    """The held-out scores (fractions) of one recipe's finished arms, one per seed, and how many arms ended early."""
+    """One recipe's rows on one task of one run, a row per seed. Scores are fractions of held-out checks.
 
+    scores: of the rows that were trained to the end and have one. ended_early, unscored: how many were not, had none.
+    """
+
+    run: str | None
+    task: str | None
     recipe: str
-    scores: tuple[float, ...]
-    ended_early: int
+    rows: tuple[Row, ...]
+
+    @property
+    def scores(self) -> tuple[float, ...]:
+        return tuple(row.score for row in self.rows if not ended_early(row) and row.score is not None)
+
+    @property
+    def ended_early(self) -> int:
+        return sum(map(ended_early, self.rows))
+
+    @property
+    def unscored(self) -> int:
+        return len(self.rows) - len(self.scores) - self.ended_early
+
+    @property
+    def mean(self) -> float | None:
+        return statistics.fmean(self.scores) if self.scores else None
+
+    @property
+    def deviation(self) -> float | None:
+        """The sample standard deviation over seeds; None for fewer than two."""
+        return statistics.stdev(self.scores) if len(self.scores) > 1 else None
 
     def words(self) -> str:
-        if not self.scores:
-            return f"{self.recipe}: no finished seed has a held-out score."
-        early = f" ({counted(self.ended_early, 'more seed')} ended early)" if self.ended_early else ""
-        if len(self.scores) == 1:
-            return f"{self.recipe}: {100 * self.scores[0]:.1f} % on one seed{early}; the spread is unknown."
-        low, high, mean = min(self.scores), max(self.scores), sum(self.scores) / len(self.scores)
-        spread = f"{100 * low:.1f} to {100 * high:.1f} % over {len(self.scores)} seeds{early}, mean {100 * mean:.1f} %"
-        few = f"; fewer than the {WANTED_SEEDS} seeds a claim needs" if len(self.scores) < WANTED_SEEDS else ""
-        return f"{self.recipe}: {spread}{few}."
+        scores = self.scores
+        noun = "more seed" if scores else "seed"
+        others = [
+            *([f"{counted(self.ended_early, noun)} ended early"] if self.ended_early else []),
+            *([f"{counted(self.unscored, noun)} without a score"] if self.unscored else []),
+        ]
+        rest = f" ({', '.join(others)})" if others else ""
+        if not scores:
+            return f"{self.recipe}: no finished seed has a held-out score{rest}."
+        if len(scores) == 1:
+            return f"{self.recipe}: {100 * scores[0]:.1f} % on one seed{rest}; the spread is unknown."
+        spread = f"{100 * min(scores):.1f} to {100 * max(scores):.1f} % over {len(scores)} seeds{rest}"
+        few = f"; fewer than the {WANTED_SEEDS} seeds a claim needs" if len(scores) < WANTED_SEEDS else ""
+        return f"{self.recipe}: {spread}, mean {100 * statistics.fmean(scores):.1f} %{few}."
+
+
+def seed_label(row: Row) -> str:
+    """`seed 0`, `initializer seed 2`, or both; empty where no seed is known."""
+    told = [(name.replace("_", " "), getattr(row, name)) for name in SEED_FIELDS]
+    known = [(name, seed) for name, seed in told if seed is not None]
+    shown = [(name, seed) for name, seed in known if seed] or known[:1]
+    return ", ".join(f"{name} {seed}" for name, seed in shown)
 
 
 def spreads(rows: Sequence[Row]) -> list[SeedSpread]:
-    """One per (induction, objective, initializer, prefix size) among the arms, in the order given."""
-    groups: dict[str, list[Row]] = {}
+    """One per run, task and (induction, objective, initializer, prefix size) among the arms, in the order given."""
+    groups: dict[tuple, list[Row]] = {}
     for row in rows:
         if row.kind == "arm":
-            recipe = f"{row.induction}, {row.objective}, {row.initializer}, {row.num_tokens} prefix tokens"
-            groups.setdefault(recipe, []).append(row)
-    return [
-        SeedSpread(
-            recipe=recipe,
-            scores=tuple(row.score for row in group if row.status == "finished" and row.score is not None),
-            ended_early=sum(row.status != "finished" for row in group),
-        )
-        for recipe, group in groups.items()
-    ]
+            parts = (row.induction, row.objective, row.initializer)
+            named = [part for part in parts if part] or [row.name]
+            size = [] if row.num_tokens is None else [counted(row.num_tokens, "prefix token")]
+            groups.setdefault((row.run, row.task, ", ".join([*named, *size])), []).append(row)
+    return [SeedSpread(*key, rows=tuple(group)) for key, group in groups.items()]
+
+
+def ended_early(row: Row) -> bool:
+    return row.status.startswith(ENDED_EARLY)

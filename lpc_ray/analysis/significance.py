@@ -3,13 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scipy.stats import binomtest
+import numpy as np
+from scipy.stats import binomtest, bootstrap, fisher_exact
 
 from lpc_ray.errors import DataError
 from lpc_ray.records import Outcome
 
 SCORED = ("pass", "fail")
 NOISE_P_VALUE = 0.05
+BOOTSTRAP_SEED = 0
 
 
 def wilson(passed: int, total: int) -> tuple[float, float]:
@@ -21,6 +23,22 @@ def wilson(passed: int, total: int) -> tuple[float, float]:
         raise DataError(f"wilson interval: got {passed} passed of {total}, wanted 0 <= passed <= total and total > 0")
     interval = binomtest(passed, total).proportion_ci(confidence_level=0.95, method="wilson")
     return float(interval.low), float(interval.high)
+
+
+def bootstrap_mean(values: Sequence[float]) -> tuple[float, float] | None:
+    """The 95 % percentile bootstrap interval of a mean over 9,999 seeded resamples; None for fewer than two values."""
+    if len(values) < 2:
+        return None
+    drawn = bootstrap(
+        (values,), np.mean, method="percentile", n_resamples=9999, rng=np.random.default_rng(BOOTSTRAP_SEED)
+    )
+    return float(drawn.confidence_interval.low), float(drawn.confidence_interval.high)
+
+
+def unpaired(first: tuple[int, int], second: tuple[int, int]) -> float:
+    """Fisher's exact two-sided p value of two (passed, total), where it is not known which cases each passed."""
+    table = [[passed, total - passed] for passed, total in (first, second)]
+    return float(fisher_exact(table).pvalue)
 
 
 @dataclass(frozen=True, slots=True)

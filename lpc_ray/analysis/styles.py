@@ -22,7 +22,10 @@ class Style:
 
 
 def styles(rows: Sequence[Row]) -> dict[str, Style]:
-    """Row name → look: one colour per recipe (they come round after eight), seeds apart by marker and dashes."""
+    """Row name → look: one colour per recipe (they come round after eight), seeds apart by marker and dashes.
+
+    The first seeds of two recipes differ in their markers too, so that no pair is told apart by colour alone.
+    """
     colours: dict[tuple, str] = {}
     drawn: Counter[str] = Counter()
     found = {}
@@ -31,5 +34,6 @@ def styles(rows: Sequence[Row]) -> dict[str, Style]:
         colour = colours.setdefault(recipe, COLOURS[len(colours) % len(COLOURS)])
         turn = drawn[colour]
         drawn[colour] += 1
-        found[row.name] = Style(colour, MARKERS[turn % len(MARKERS)], DASHES[turn % len(DASHES)])
+        marker = MARKERS[(COLOURS.index(colour) + turn) % len(MARKERS)]
+        found[row.name] = Style(colour, marker, DASHES[turn % len(DASHES)])
     return found

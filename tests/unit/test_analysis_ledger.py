@@ -1,18 +1,20 @@
 """The ledger, its statistics, and the words drawn from it."""
 
 from dataclasses import replace
+from fractions import Fraction
 
+import numpy as np
 import pytest
-from scipy.stats import binomtest
+from scipy.stats import binomtest, bootstrap, fisher_exact
 
 from lpc_ray.analysis.comparisons import only_difference, recipe_choices
-from lpc_ray.analysis.convergence import convergence, steps_to_quality
+from lpc_ray.analysis.convergence import convergence, curves, quality, steps_to_quality
 from lpc_ray.analysis.findings import findings
 from lpc_ray.analysis.ledger import ArmRecord, BaselineRecord, StepScore, best_step, rows
 from lpc_ray.analysis.seeds import spreads
-from lpc_ray.analysis.significance import paired, wilson
+from lpc_ray.analysis.significance import bootstrap_mean, paired, unpaired, wilson
 from lpc_ray.analysis.wording import counted, listed
-from lpc_ray.errors import DataError
+from lpc_ray.errors import ConfigError, DataError
 from lpc_ray.records import Outcome
 
 
@@ -45,7 +47,7 @@ ARM = ArmRecord(
     steps=steps(0, 3, 9),
     held_out=outcomes("++-"),
     prefix_bytes=1000,
-    induction_seconds=2.0,
+    trace_generation_seconds=2.0,
     teacher_tokens=0,
     trace_rows=183,
     dropped_rows={},
@@ -161,7 +163,7 @@ def test_baselines_come_first_and_carry_no_offline_cost():
     baseline, arm = rows([ARM], [NO_CONTEXT])
     assert (baseline.kind, baseline.name, arm.kind) == ("baseline", "no_context", "arm")
     assert (baseline.passed, baseline.total, baseline.tune_passed, baseline.tune_total) == (0, 3, 1, 2)
-    assert (baseline.induction_seconds, baseline.training_seconds, baseline.teacher_tokens) == (0, 0, 0)
+    assert (baseline.trace_generation_seconds, baseline.training_seconds, baseline.teacher_tokens) == (0, 0, 0)
     assert (baseline.induction, baseline.seed, baseline.best_step, baseline.digest) == (None,) * 4
 
 
@@ -188,13 +190,13 @@ def test_convergence_has_a_row_per_checkpoint_and_no_number_for_a_diverged_loss(
 
 
 def test_a_threshold_is_met_by_the_first_step_that_reaches_it_exactly():
-    line = steps_to_quality([replace(ARM, steps=steps(0, 5, 15, 3, total=25))], (0.2, 0.6, 0.61))[0]
+    line = steps_to_quality(curves([replace(ARM, steps=steps(0, 5, 15, 3, total=25))]), (0.2, 0.6, 0.61))[0]
     assert line.steps == (10, 20, None)
 
 
 def test_a_stopped_arm_meets_no_threshold_it_did_not_reach():
-    line = steps_to_quality([replace(ARM, status="stopped", steps=steps(0, 6))], (0.25, 0.5))[0]
-    assert (line.steps, line.status, line.last_step) == ((10, None), "stopped", 10)
+    line = steps_to_quality(curves([replace(ARM, status="stopped", steps=steps(0, 6))]), (0.25, 0.5))[0]
+    assert (line.steps, line.ended, line.best) == ((10, None), "stopped at step 10", Fraction(1, 4))
 
 
 ROPE = replace(ARM, name="rope", initializer="strided_rope", held_out=outcomes("+++"))
@@ -280,7 +282,9 @@ def test_seed_spread_counts_finished_seeds_and_names_those_that_ended_early():
         "mean 50.0 %; fewer than the 3 seeds a claim needs."
     )
     assert spreads(rows([ARM], []))[0].words().endswith("66.7 % on one seed; the spread is unknown.")
-    assert spreads(rows([stopped], []))[0].words().endswith("no finished seed has a held-out score.")
+    assert (
+        spreads(rows([stopped], []))[0].words().endswith("no finished seed has a held-out score (1 seed ended early).")
+    )
     third = replace(stopped, status="finished")
     assert spreads(rows([ARM, other, third], []))[0].words().endswith("0.0 to 66.7 % over 3 seeds, mean 33.3 %.")
 
@@ -291,3 +295,23 @@ def test_counts_and_lists_read_as_english():
     one = replace(NO_CONTEXT, held_out=outcomes("+!"))
     assert "With no context, the model answers 1 of 1 held-out case (" in texts([], [one])
     assert "no_context: 1 held-out case is not in its score (1 verifier_error)." in texts([], [one])
+
+
+@pytest.mark.parametrize(("given", "exact"), [(0.1, Fraction(1, 10)), ("12/19", Fraction(12, 19)), (1, Fraction(1))])
+def test_a_threshold_is_exactly_what_is_written(given, exact):
+    assert quality(given) == exact
+
+
+@pytest.mark.parametrize("given", ["half", "1/0", 0, 1.5, "-1/2"])
+def test_a_threshold_that_is_no_share_is_refused(given):
+    with pytest.raises(ConfigError, match="threshold: got"):
+        quality(given)
+
+
+def test_fishers_test_and_the_bootstrap_are_scipys():
+    assert unpaired((17, 20), (13, 20)) == fisher_exact([[17, 3], [13, 7]]).pvalue
+    drawn = bootstrap(
+        ([0.1, 0.5, 0.9],), np.mean, method="percentile", rng=np.random.default_rng(0)
+    ).confidence_interval
+    assert bootstrap_mean([0.1, 0.5, 0.9]) == (drawn.low, drawn.high)
+    assert bootstrap_mean([0.5]) is None

@@ -46,7 +46,7 @@ def arm(name: str = "curated-ntp-sci-p128-s0", **changes) -> ArmRecord:
         steps=steps,
         held_out=outcomes(60, 41),
         prefix_bytes=2_949_120,
-        induction_seconds=1.0,
+        trace_generation_seconds=1.0,
         teacher_tokens=0,
         trace_rows=183,
         dropped_rows={"too_long": 2},
@@ -118,7 +118,20 @@ def test_the_files_land_in_a_store(tmp_path):
 
 def test_the_json_holds_every_field_of_every_row():
     report, _ = write([arm()])
-    assert list(report) == ["title", "facts", "arms", "baselines", "findings", "induction"]
+    assert set(report) == {
+        "run",
+        "title",
+        "facts",
+        "arms",
+        "baselines",
+        "convergence",
+        "thresholds",
+        "steps_to_quality",
+        "break_even",
+        "documents",
+        "findings",
+        "induction",
+    }
     for entry in (*report["arms"], *report["baselines"]):
         assert set(entry) == {field.name for field in fields(Row)} | {"dominated_by"}
     entry = report["arms"][0]
@@ -224,7 +237,7 @@ def test_a_stopped_arm_is_named_with_step_and_score_and_meets_no_later_threshold
     report, html = write([stopped])
     assert report["arms"][0]["status"] == "stopped at step 1 (verified 2/24)"
     words = " ".join(" ".join(Reader(html).words).split())
-    assert "raw not reached not reached not reached stopped at step 1" in words
+    assert "raw not reached not reached not reached 8.3 % stopped at step 1" in words
     assert "was stopped at step 1 of 48 with 2 of 24 tune cases right" in words
 
 
@@ -245,6 +258,7 @@ def test_arms_of_one_recipe_share_a_colour_and_no_two_arms_look_alike():
     look = styles(rows(arms, []))
     assert look["0-0"].colour == look["0-1"].colour != look["1-0"].colour
     assert len({(style.colour, style.marker) for style in look.values()}) == len(arms)
+    assert len({look[f"{i}-0"].marker for i in range(len(COLOURS))}) == len(COLOURS)
 
 
 def luminance(colour: str) -> float:
@@ -282,3 +296,14 @@ def test_the_printed_table_fits_a_terminal_and_keeps_every_column():
     ]
     assert "[bold]手引き" in table
     assert "\x1b" not in table
+
+
+def test_the_page_tells_off_source_damage_and_the_gates_word_or_that_none_was_measured():
+    damaged = arm(kl_drift=0.0312, accuracy_change=-0.125, abstention=0.5, gate="kl_drift 0.0312, wanted at most 0.01")
+    _, html = write([damaged])
+    words = " ".join(" ".join(Reader(html).words).split())
+    assert "0.0312 -12.5 % 50.0 % kl_drift 0.0312, wanted at most 0.01" in words
+    assert "was not measured" not in words
+    _, html = write([arm()])
+    assert "have nothing to do with its source was not measured" in html
+    assert "Off the source" not in html

@@ -1,0 +1,122 @@
+"""The score of an arm by optimizer step, as it was measured or as a table tells it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal, Protocol
+
+from lpc_ray.analysis.normalise import CELL
+from lpc_ray.analysis.result_file import CurveTable, Point, ToldArm
+from lpc_ray.errors import DataError
+
+UNKNOWN: Literal["unknown"] = "unknown"
+FirstStep = int | None | Literal["unknown"]
+
+
+class Curve(Protocol):
+    """What steps-to-quality needs of an arm: `MeasuredCurve` and `ToldCurve` are two."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def ended(self) -> str: ...
+    @property
+    def best(self) -> Fraction | None: ...
+    def first_step(self, quality: Fraction) -> FirstStep: ...
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredCurve:
+    """Every verified checkpoint of an arm as (step, passed, total), steps ascending."""
+
+    name: str
+    ended: str
+    points: tuple[tuple[int, int, int], ...]
+
+    @property
+    def best(self) -> Fraction | None:
+        return max((Fraction(passed, total) for _, passed, total in self.points if total), default=None)
+
+    def first_step(self, quality: Fraction) -> FirstStep:
+        return next((step for step, passed, total in self.points if total and Fraction(passed, total) >= quality), None)
+
+
+@dataclass(frozen=True, slots=True)
+class ToldCurve:
+    """A curve of which only the first steps to some qualities, and the best score, were told.
+
+    reached: quality → the first verified step with at least that score, None where none had it.
+    Raises: DataError where these contradict each other or `best`.
+    """
+
+    name: str
+    best: Fraction
+    reached: dict[Fraction, int | None]
+    ended: str = "finished"
+    induction: str | None = None
+    initializer: str | None = None
+    initializer_seed: int | None = None
+
+    def __post_init__(self) -> None:
+        told = [self.reached[quality] for quality in sorted(self.reached)]
+        for quality, step in self.reached.items():
+            if (step is None) is not (quality > self.best):
+                raise DataError(
+                    f"curve {self.name}: got step {step} for {quality}, which its best, {self.best}, denies"
+                )
+        steps = [step for step in told if step is not None]
+        if steps != sorted(steps):
+            raise DataError(f"curve {self.name}: got a higher score at an earlier step than a lower one: {told}")
+
+    def first_step(self, quality: Fraction) -> FirstStep:
+        """Known where it was told, or lies between two qualities that were reached at one step."""
+        if quality > self.best:
+            return None
+        above = min((told for told in self.reached if told >= quality and self.reached[told] is not None), default=None)
+        below = max((told for told in self.reached if told <= quality), default=None)
+        if above is None or (above != quality and (below is None or self.reached[below] != self.reached[above])):
+            return UNKNOWN
+        return self.reached[above]
+
+
+def told_curves(tables: Sequence[CurveTable], where: str) -> list[ToldCurve]:
+    """One per arm; tables that tell of the same arm are merged. Raises: DataError where they disagree."""
+    arms: dict[str, ToldArm] = {}
+    reached: dict[str, dict[str, int | None]] = {}
+    for entry in (entry for table in tables for entry in table.rows):
+        if arms.setdefault(entry.arm, entry).best != entry.best:
+            raise DataError(f"{where}: got two best scores for {entry.arm}, wanted one")
+        known = reached.setdefault(entry.arm, {})
+        for cell, step in entry.reached.items():
+            if known.setdefault(cell, step) != step:
+                raise DataError(f"{where}: got two steps to {cell} for {entry.arm}, wanted one")
+    try:
+        return [
+            ToldCurve(
+                name=name,
+                best=_share(arm.best),
+                reached={_share(cell): step for cell, step in reached[name].items()},
+                induction=arm.induction,
+                initializer=arm.initializer,
+                initializer_seed=arm.initializer_seed,
+            )
+            for name, arm in arms.items()
+        ]
+    except DataError as error:
+        raise DataError(f"{where}: {error}") from error
+
+
+def measured_curves(points: Sequence[Point], arms: Sequence[Mapping[str, Any]]) -> list[MeasuredCurve]:
+    """The curves of an own report, which holds them point by point."""
+    status = {arm.get("name"): str(arm.get("status")) for arm in arms}
+    found: dict[str, list[tuple[int, int, int]]] = {}
+    for point in points:
+        found.setdefault(point.arm, []).append((point.step, point.passed, point.total))
+    return [MeasuredCurve(arm, status.get(arm, UNKNOWN), tuple(sorted(at))) for arm, at in found.items()]
+
+
+def _share(cell: str) -> Fraction:
+    matched = CELL.fullmatch(cell.strip())
+    if matched is None or not int(matched.group(2)):
+        raise DataError(f"got {cell!r}, wanted `passed / total`")
+    return Fraction(int(matched.group(1)), int(matched.group(2)))

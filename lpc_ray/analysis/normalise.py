@@ -1,0 +1,145 @@
+"""One entry of a result file, own or foreign, as a Row.
+
+A field may go by several names (`NAMES`); a result is a cell (`17 / 19`, `0 / 1 invalid`), a count, or a bare share.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any, get_args
+
+from lpc_ray.analysis.row import Convention, Row, score_fields
+from lpc_ray.errors import DataError
+from lpc_ray.records import Verdict
+
+CELL = re.compile(r"(\d+)\s*/\s*(\d+)(?:\s+(\w+))?")
+NAMES = {
+    "name": ("name", "arm", "label", "method"),
+    "task": ("task", "task_id", "task_name", "dataset", "document"),
+    "induction": ("induction", "family", "pi"),
+    "num_tokens": ("num_tokens", "prefix_tokens", "num_prefix_tokens", "virtual_tokens"),
+    "prefix_bytes": ("prefix_bytes", "artifact_bytes"),
+    "prompt_tokens": ("prompt_tokens", "input_tokens"),
+    "generated_tokens": ("generated_tokens", "completion_tokens", "output_tokens"),
+    "request_tokens": ("request_tokens", "mean_request_tokens", "total_tokens"),
+    "request_seconds": ("request_seconds", "mean_request_seconds"),
+    "trace_generation_seconds": ("trace_generation_seconds", "induction_seconds", "trace_seconds"),
+    "teacher_pass_seconds": ("teacher_pass_seconds", "teacher_seconds"),
+    "training_seconds": ("training_seconds", "train_seconds"),
+    "expected_requests": ("expected_requests", "reuse_count"),
+    "best_step": ("best_step", "step", "optimizer_steps"),
+    "passed": ("passed", "num_passed", "correct", "num_correct"),
+    "total": ("total", "num_total", "num_tests", "num_cases"),
+    "score": ("score", "accuracy", "pass_rate"),
+}
+NOT_SCORED = {*get_args(Verdict)} - {"pass", "fail"}
+DERIVED = {"score_low", "score_high", "run", "missing", "is_on_frontier", "dominated_by"}
+UNKNOWN = "unknown"
+AGREEMENT = 5e-4
+KINDS = ("arm", "baseline")
+
+
+def row_of(
+    entry: Mapping[str, Any], where: str, denominators: Mapping[str, int], **defaults: Any
+) -> tuple[Row, set[str]]:
+    """The row, and the names of the entry's keys that no field takes.
+
+    denominators: the number of checks per task; a count over another number, unless it is labelled, has an unknown meaning.
+    defaults: fields that the entry may override. Raises: DataError, naming `where`.
+    """
+    found, ignored = _renamed(entry, where)
+    values = {**defaults, **{name: _parsed(name, value, where) for name, value in found.items() if value is not None}}
+    cell = values.pop("result", None)
+    if not values.get("name"):
+        values["name"] = "-".join(
+            str(values[part]) for part in ("induction", "objective", "initializer") if values.get(part)
+        )
+    if not values["name"]:
+        raise DataError(f"{where}: got no name, wanted one of {', '.join(NAMES['name'])}")
+    values.setdefault("kind", "baseline" if values.get("num_tokens") == 0 else "arm")
+    values.setdefault("status", "reported")
+    if values.get("num_tokens") == 0:
+        values["prefix_bytes"] = 0
+    if "request_tokens" not in values and {"prompt_tokens", "generated_tokens"} <= set(values):
+        values["request_tokens"] = values["prompt_tokens"] + values["generated_tokens"]
+    values.update(_score(cell, values, where, denominators.get(values.get("task") or "")))
+    return Row(**values), ignored
+
+
+def _renamed(entry: Mapping[str, Any], where: str) -> tuple[dict[str, Any], set[str]]:
+    known = {field.name: (field.name,) for field in fields(Row)} | {"result": ("result",)} | NAMES
+    found: dict[str, Any] = {}
+    for name, spellings in known.items():
+        given = [spelling for spelling in spellings if spelling in entry]
+        if len({str(entry[spelling]) for spelling in given}) > 1:
+            raise DataError(f"{where}: got {' and '.join(given)} with different values, wanted one {name}")
+        if given and name not in DERIVED:
+            found[name] = entry[given[0]]
+    spelled = {spelling for spellings in known.values() for spelling in spellings}
+    return found, set(entry) - spelled - DERIVED
+
+
+def _score(cell: str | None, values: dict[str, Any], where: str, denominator: int | None) -> dict[str, Any]:
+    """The score fields of a row; a verdict that is no pass or fail, or an unexplained count, gives no score."""
+    passed, total, label = _counts(cell, values, where)
+    share = values.pop("score", None)
+    verdict = label if label else values["status"] if values["status"] in NOT_SCORED else None
+    if verdict:
+        uncounted = values.get("uncounted_verdicts") or {verdict: 1}
+        return {"passed": None, "total": None, "status": verdict, "uncounted_verdicts": uncounted}
+    if passed is None or total is None:
+        if share is not None and not 0 <= share <= 1:
+            raise DataError(f"{where}: got a score of {share}, wanted a fraction of 1")
+        return {"score": share, "passed": None, "total": None}
+    if values["status"] == UNKNOWN or (denominator is not None and total != denominator):
+        return {"passed": passed, "total": total, "status": UNKNOWN}
+    if not 0 <= passed <= total or total == 0:
+        raise DataError(f"{where}: got {passed} of {total}, wanted 0 <= passed <= total and total > 0")
+    if share is not None and abs(share - passed / total) > AGREEMENT:
+        raise DataError(f"{where}: got a score of {share} beside {passed} of {total}, wanted them to agree")
+    return score_fields(passed, total)
+
+
+def _counts(cell: str | None, values: dict[str, Any], where: str) -> tuple[int | None, int | None, str | None]:
+    if cell is None:
+        return values.get("passed"), values.get("total"), None
+    matched = CELL.fullmatch(cell.strip())
+    label = matched.group(3) if matched else None
+    if matched is None or (label is not None and label not in NOT_SCORED):
+        raise DataError(f"{where}: got the result {cell!r}, wanted `passed / total`, labelled where it is no score")
+    return int(matched.group(1)), int(matched.group(2)), label
+
+
+def _parsed(name: str, value: Any, where: str) -> Any:
+    wanted, check = _kind(name)
+    if not check(value):
+        raise DataError(f"{where}: got {name} = {value!r}, wanted {wanted}")
+    return int(value) if wanted == "a whole number" else value
+
+
+def _kind(name: str) -> tuple[str, Callable[[Any], bool]]:
+    """What a field has to be, in words and as a test."""
+    annotation = str(Row.__annotations__.get(name, str))
+    if name == "kind":
+        return f"one of {', '.join(KINDS)}", lambda value: value in KINDS
+    if name == "placeholders_counted":
+        return f"one of {', '.join(get_args(Convention))}", lambda value: value in get_args(Convention)
+    if "dict" in annotation:
+        return "a mapping of counts", lambda value: isinstance(value, dict)
+    if "bool" in annotation:
+        return "true or false", lambda value: isinstance(value, bool)
+    if "int" in annotation:
+        return "a whole number", lambda value: _is_number(value) and float(value).is_integer()
+    if name.endswith("_change"):
+        return "a number from -1 to 1", _is_change
+    if "float" in annotation:
+        return "a number of at least 0", _is_number
+    return "text", lambda value: isinstance(value, str)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf")
+
+
+def _is_change(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and -1 <= value <= 1

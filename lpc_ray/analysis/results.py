@@ -1,0 +1,145 @@
+"""Result files of earlier or foreign runs, read and merged by run, without running anything again.
+
+A file is JSON: lpc_ray's own report.json; tables keyed by run (`data/published/`); or a list of results, bare or under
+`results` or `rows`. Files that name one run are merged and must agree; runs are never pooled.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from lpc_ray.analysis.curves import MeasuredCurve, ToldCurve, measured_curves, told_curves
+from lpc_ray.analysis.normalise import row_of
+from lpc_ray.analysis.result_file import result_file
+from lpc_ray.analysis.row import Row
+from lpc_ray.errors import DataError
+
+OWN_REPORT = "report.json"
+LABELS = ("name", "note")
+
+
+@dataclass(frozen=True, slots=True)
+class RunResults:
+    """One run. `curves`: of its arms, measured or told. `ignored`: keys of its files that no field takes."""
+
+    run: str
+    title: str
+    facts: dict[str, Any]
+    rows: tuple[Row, ...]
+    curves: tuple[MeasuredCurve | ToldCurve, ...]
+    ignored: tuple[str, ...]
+
+    @property
+    def tasks(self) -> list[str | None]:
+        return list(dict.fromkeys(row.task for row in self.rows))
+
+
+def read_results(paths: Iterable[str | Path]) -> list[RunResults]:
+    """Every run in the files, in the order met. Raises: DataError for a file that is missing, malformed or at odds."""
+    parts: dict[str, list[RunResults]] = {}
+    for path in paths:
+        for part in parse_results(_load(Path(path)), str(path)):
+            parts.setdefault(part.run, []).append(part)
+    return [_joined(run, found) for run, found in parts.items()]
+
+
+def parse_results(content: Any, where: str) -> list[RunResults]:
+    """The runs in one parsed file: an entry may name its own."""
+    file = result_file(content, where)
+    whole = file.run or _name(Path(where))
+    told = {"task": file.task, "placeholders_counted": file.placeholders_counted}
+    defaults = {name: value for name, value in told.items() if value is not None}
+    found: dict[str, list[Row]] = {whole: []} if file.curves or file.convergence else {}
+    ignored = file.ignored
+    for number, entry in enumerate(file.entries, start=1):
+        run = entry.get("run") or whole
+        if not isinstance(run, str):
+            raise DataError(f"{where}, result {number}: got run = {run!r}, wanted text")
+        row, unread = row_of(entry, f"{where}, result {number}", file.denominators, run=run, **defaults)
+        found.setdefault(run, []).append(row)
+        ignored |= unread
+    lines = (*told_curves(file.curves, where), *measured_curves(file.convergence, file.arms))
+    return [
+        RunResults(
+            run=run,
+            title=(file.title or run) if run == whole else run,
+            facts=file.facts or {},
+            rows=tuple(_named(_merged(rows, where), where)),
+            curves=lines if run == whole else (),
+            ignored=tuple(sorted(ignored)),
+        )
+        for run, rows in found.items()
+    ]
+
+
+def _load(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise DataError(f"results {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise DataError(f"results {path}: got no JSON ({error})") from error
+
+
+def _name(path: Path) -> str:
+    """A run that does not say its name goes by its file, or by its folder where the file is a report."""
+    return path.resolve().parent.name if path.name == OWN_REPORT else path.stem
+
+
+def arm_key(row: Row) -> tuple:
+    """What makes two rows of a run and task one arm, whatever they are called: the recipe, else the name."""
+    recipe = (row.induction, row.objective, row.initializer)
+    seeds = (row.seed, row.initializer_seed, row.induction_seed)
+    return (row.kind, *(recipe if any(recipe) else (row.name,)), *seeds)
+
+
+def _merged(rows: Sequence[Row], where: str) -> list[Row]:
+    found: dict[tuple, Row] = {}
+    for row in rows:
+        key = (row.task, *arm_key(row), row.num_tokens, row.best_step)
+        found[key] = _agreed(found[key], row, where) if key in found else row
+    return list(found.values())
+
+
+def _agreed(first: Row, second: Row, where: str) -> Row:
+    """One row that knows what either knows."""
+    filled = {}
+    for field in fields(Row):
+        one, other = getattr(first, field.name), getattr(second, field.name)
+        if field.name not in LABELS and one is not None and other is not None and one != other:
+            raise DataError(
+                f"{where}: got {field.name} {one!r} and {other!r} for {first.name} on {first.task}, wanted one"
+            )
+        filled[field.name] = other if one is None else one
+    return replace(first, **filled)
+
+
+def _named(rows: Sequence[Row], where: str) -> list[Row]:
+    """Rows of one task and one name are told apart by prefix size, as the ledger does."""
+    names = [(row.task, row.name) for row in rows]
+    sized = [
+        replace(row, name=f"{row.name}-p{row.num_tokens}") if names.count(name) > 1 else row
+        for row, name in zip(rows, names, strict=True)
+    ]
+    once = [(row.task, row.name) for row in sized]
+    twice = sorted({name for task, name in once if once.count((task, name)) > 1})
+    if twice:
+        raise DataError(f"{where}: got more than one result named {', '.join(twice)} for one task, wanted each once")
+    return sized
+
+
+def _joined(run: str, parts: Sequence[RunResults]) -> RunResults:
+    """Several files of one run as one."""
+    if len(parts) == 1:
+        return parts[0]
+    where = f"run {run}"
+    return RunResults(
+        run=run,
+        title=parts[0].title,
+        facts={key: value for part in parts for key, value in part.facts.items()},
+        rows=tuple(_named(_merged([row for part in parts for row in part.rows], where), where)),
+        curves=tuple(curve for part in parts for curve in part.curves),
+        ignored=tuple(sorted({key for part in parts for key in part.ignored})),
+    )

@@ -1,0 +1,54 @@
+"""Every table that one run's rows and curves give, for its page and for the page that compares runs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lpc_ray.analysis.aggregate import Aggregate, by_arm
+from lpc_ray.analysis.breakeven import BreakEven, break_even
+from lpc_ray.analysis.contrast import Contrast, contrasts
+from lpc_ray.analysis.convergence import Curve, StepsToQuality, Threshold, steps_to_quality
+from lpc_ray.analysis.documents import DocumentVerdict, per_document
+from lpc_ray.analysis.pareto import AXES, ParetoRow, pareto
+from lpc_ray.analysis.row import Row
+from lpc_ray.analysis.seeds import SeedSpread, spreads
+
+
+@dataclass(frozen=True, slots=True)
+class RunTables:
+    """axes: those that rows are ranked by, task by task. aggregates, aggregate_places: empty for a run of one task."""
+
+    axes: tuple[str, ...]
+    rows: tuple[Row, ...]
+    places: tuple[ParetoRow, ...]
+    aggregates: tuple[Aggregate, ...]
+    aggregate_places: tuple[ParetoRow, ...]
+    thresholds: tuple[Threshold, ...]
+    steps: tuple[StepsToQuality, ...]
+    seeds: tuple[SeedSpread, ...]
+    documents: tuple[DocumentVerdict, ...]
+    break_evens: tuple[BreakEven, ...]
+    contrasts: tuple[Contrast, ...]
+
+    @property
+    def unranked_axes(self) -> list[str]:
+        return [axis for axis in AXES if axis not in self.axes]
+
+
+def run_tables(
+    rows: Sequence[Row], curves: Sequence[Curve], thresholds: Sequence[Threshold], axes: tuple[str, ...] = AXES
+) -> RunTables:
+    """rows, curves: of one run; its tasks are kept apart. Seeds: only recipes of which more than one seed is known."""
+    aggregates = by_arm(rows) if len({row.task for row in rows}) > 1 else []
+    return RunTables(
+        axes=axes,
+        rows=tuple(rows),
+        places=tuple(pareto(rows, axes)),
+        aggregates=tuple(aggregates),
+        aggregate_places=tuple(pareto([found.row for found in aggregates], axes)),
+        thresholds=tuple(thresholds),
+        steps=tuple(steps_to_quality(curves, thresholds)),
+        seeds=tuple(spread for spread in spreads(rows) if len(spread.rows) > 1),
+        documents=tuple(per_document(rows)),
+        break_evens=tuple(break_even(rows)),
+        contrasts=tuple(contrasts(rows)),
+    )

@@ -1,0 +1,142 @@
+"""Runs over several tasks: the jobs they come down to, what they record, and the page over them."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lpc_ray.analysis.ledger import BaselineRecord, StepScore
+from lpc_ray.errors import ConfigError
+from lpc_ray.matrix import arms
+from lpc_ray.promotion import PromotionRule, promote
+from lpc_ray.scale import focus_job, load_many, patient_jobs, stratum_jobs
+from lpc_ray.scale_run import TaskResults, run_patients, run_scale
+from lpc_ray.storage import Store
+from tests.unit.test_analysis_report import arm, outcomes
+
+SCALE = Path(__file__).parents[2] / "jobs" / "configs" / "pi_scale.strata.yaml"
+PATIENTS = SCALE.with_name("longhealth.yaml")
+
+
+def test_the_strata_config_comes_down_to_a_job_per_task():
+    config = load_many(SCALE)
+    focus = focus_job(config)
+    assert focus.name == "strata.ledger-gap-fill"
+    assert focus.recipe.source.paths == ("data/tasks/ledger-gap-fill",)
+    assert focus.recipe.verification.settings["tune"] == ["ledger-gap-fill"]
+    rule = PromotionRule(beats="ss", seeds=(0, 1), rest_seeds=(5,))
+    decisions = promote({"ss": [0.2], "raw": [0.4]}, rule)
+    jobs = stratum_jobs(config, ["tide-codec", "survey-units"], decisions, {"ss": 8, "raw": 16})
+    assert [job.recipe.verification.settings["tune"] for job in jobs] == [["tide-codec"], ["survey-units"]]
+    assert [(entry.induction, entry.seed) for entry in jobs[0].recipe.sweep] == [("ss", (5,)), ("raw", (0, 1))]
+    assert jobs[0].recipe.training.checkpoints() == [0, 8, 16, 24]
+    assert jobs[0].recipe.stopping.grace_steps == jobs[0].recipe.training.steps == 24
+    with pytest.raises(ConfigError, match="lets no family go on"):
+        stratum_jobs(config, ["tide-codec"], promote({"ss": [0.2]}, PromotionRule(min_score=0.5)), {"ss": 0})
+
+
+def test_the_longhealth_config_is_a_job_per_patient_with_first_k_and_three_seeds_of_sci():
+    jobs = patient_jobs(load_many(PATIENTS))
+    assert list(jobs) == ["patient_05", "patient_06", "patient_12", "patient_18"]
+    job = jobs["patient_12"]
+    assert job.recipe.source.paths[0].endswith("#patient_12")
+    assert job.recipe.verification.settings["patients"] == ["patient_12"]
+    found = [(arm.initializer, arm.initializer_seed, arm.num_tokens) for arm in arms(job.recipe, [])]
+    assert found == [("first_k", 0, 2048), *(("sci", seed, 2048) for seed in range(3))]
+
+
+def test_a_config_of_one_job_names_no_tasks():
+    assert load_many(SCALE.with_name("pi_scale.cpu.yaml")) is None
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("scale.focuss=x", "unknown key scale.focuss \\(did you mean 'focus'"),
+        ("scale.promotion.by=median", "scale.promotion.by: got 'median'"),
+        ("recipe.training.lrr=1", "task ledger-gap-fill: unknown key recipe.training.lrr \\(did you mean 'lr'"),
+        ("recipe.source.paths=[x]", "recipe"),
+    ],
+)
+def test_a_strata_config_that_cannot_be_carried_out_is_refused(override, message):
+    with pytest.raises(ConfigError, match=message):
+        load_many(SCALE, [override])
+
+
+def test_the_scale_run_records_strata_and_decisions_and_scores_strata_at_the_focused_step(tmp_path):
+    done = []
+
+    def carry_out(job, run):
+        """raw is best at step 16 of the focused task; on a stratum step 24 would be better, and is not taken."""
+        done.append((job.name, str(run)))
+        scores = {0: 0, 8: 2, 16: 9, 24: 9 if job.name.endswith("ledger-gap-fill") else 19}
+        steps = tuple(
+            StepScore(s, 1.0, p, 19, 1.0 * s, f"{s}")
+            for s, p in scores.items()
+            if s in job.recipe.training.checkpoints()
+        )
+        known = {"ss": tuple(replace(step, passed=step.passed // 3) for step in steps), "raw": steps}
+        records = [
+            arm(
+                f"{entry.induction}-s{seed}",
+                induction=entry.induction,
+                training_seed=seed,
+                steps=known[entry.induction],
+            )
+            for entry in job.recipe.sweep
+            for seed in (entry.seed if isinstance(entry.seed, tuple) else (entry.seed,))
+        ]
+        tune = {
+            f"{s}": tuple(replace(o, passed=p, total=19) for o in outcomes(1, int(p > 9))) for s, p in scores.items()
+        }
+        return TaskResults(150, records, [BaselineRecord("no_context", 0, 0, outcomes(1, 0), ())], tune.__getitem__)
+
+    two = ["recipe.sweep.0.induction=ss", "scale.promotion.rest_seeds=[0]"]
+    rows = run_scale(load_many(SCALE, two), Store(str(tmp_path)), carry_out)
+    strata = json.loads((tmp_path / "strata.json").read_text())
+    promotion = json.loads((tmp_path / "promotion.json").read_text())
+    tasks = [pick["task"] for pick in strata["picks"]]
+    assert len(set(tasks)) == 4 and "ledger-gap-fill" not in tasks
+    assert [name for name, _ in done] == [f"strata.{task}" for task in ("ledger-gap-fill", *tasks)]
+    decided = {told["family"]: (told["is_promoted"], told["seeds"], told["step"]) for told in promotion["decisions"]}
+    assert decided == {"raw": (True, [0, 1, 2], 16), "ss": (False, [0], 16)}
+    assert {(row.task, row.name) for row in rows} == {
+        (task, name) for task in tasks for name in ("no_context", "raw-s0", "raw-s1", "raw-s2", "ss-s0")
+    }
+    assert {(row.best_step, row.passed, row.total) for row in rows if row.induction == "raw"} == {(16, 9, 19)}
+    page = (tmp_path / "comparison.html").read_text()
+    assert "small, skill of" in page and "goes on with seeds 0, 1, 2" in page
+
+
+def test_the_patients_run_gives_a_verdict_per_record_by_best_and_by_mean(tmp_path):
+    """patient_05: first-k 6, SCI 7, 3 and 2 of 10: SCI wins by its best seed, first-k by the mean. Others tie."""
+
+    def carry_out(job, run):
+        scores = {"first_k": [6], "sci": [7, 3, 2]} if job.name.endswith("05") else {"first_k": [4], "sci": [4, 4, 4]}
+        records = [
+            arm(
+                f"{name}-i{seed}",
+                initializer=name,
+                initializer_seed=seed,
+                num_tokens=2048,
+                held_out=outcomes(10, passed),
+            )
+            for name, told in scores.items()
+            for seed, passed in enumerate(told)
+        ]
+        told = tuple(replace(outcome, prompt_tokens=9_700) for outcome in outcomes(10, 5))
+        whole = BaselineRecord("full_document", 0, 0, (), told if job.name.endswith("06") else ())
+        return TaskResults(
+            9603, records, [BaselineRecord("no_context", 0, 0, (), outcomes(10, 2)), whole], lambda _: ()
+        )
+
+    rows = run_patients(load_many(PATIENTS), Store(str(tmp_path)), carry_out)
+    assert {row.source_tokens for row in rows if row.task != "patient_06"} == {9603}
+    assert {row.source_tokens for row in rows if row.task == "patient_06"} == {9_700 - 40}
+    (run,) = json.loads((tmp_path / "results.json").read_text())["runs"]
+    told = {line["task"]: (line["by_best"], line["by_mean"], line["mean_delta"]) for line in run["documents"]}
+    assert told["patient_05"] == ("second", "first", -2.0)
+    assert {task: told[task] for task in told if task != "patient_05"} == {
+        task: ("tie", "tie", 0.0) for task in ("patient_06", "patient_12", "patient_18")
+    }
