@@ -13,12 +13,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import ray
-from ray.data.exceptions import UserCodeException
-from ray.exceptions import RayError
 
+from lpc_ray import errors
 from lpc_ray.adapters.engine_pool import EnginePool
 from lpc_ray.config import InductionResources
-from lpc_ray.errors import LPCError
 from lpc_ray.inducer import Inducer, InductionTask
 from lpc_ray.induction.base import Unit
 from lpc_ray.records import Ask, Chunk, Reply
@@ -70,11 +68,18 @@ class InductionActor:
         store = TraceStore(folder)
         done = store.units()
         units = [unit for unit in map(_unit, json.loads(told)) if unit.id not in done]
-        rows = self._inducers[key].rows(units, self._generate)
-        store.append(rows)
+        rows, refused_as, refused_why = [], "", ""
+        try:
+            rows = self._inducers[key].rows(units, self._generate)
+            store.append(rows)
+        except errors.LPCError as error:
+            # As a result: Ray Data would wrap the error in one of its own and lose it on the way.
+            refusal = getattr(error, "cause", error)
+            refused_as, refused_why = type(refusal).__name__, str(refusal)
         kept = sum(row.drop_reason is None for row in rows)
         finished = BatchDone(str(key), self._name, len(units), kept, len(rows) - kept, started, time.time())
-        return {name: [value] for name, value in asdict(finished).items()}
+        columns = {**asdict(finished), "refused_as": refused_as, "refused_why": refused_why}
+        return {name: [value] for name, value in columns.items()}
 
     def _generate(self, asks: list[Ask]) -> list[Reply]:
         assert self._pool is not None, "a family asks a teacher, but says that it needs none"
@@ -101,21 +106,11 @@ def induce(work: list[TraceWork], pool: EnginePool | None, resources: InductionR
         num_cpus=resources.cpus,
         compute=ray.data.ActorPoolStrategy(size=min(resources.actors, len(batches))),
     )
-    try:
-        for row in dataset.iter_rows():
-            yield BatchDone(**row)
-    except (RayError, UserCodeException) as error:
-        raise _refusal(error) or error from None
-
-
-def _refusal(error: BaseException | None) -> LPCError | None:
-    """The LPCError at the bottom of what Ray Data wrapped around it, if one is there."""
-    while error is not None:
-        cause = getattr(error, "cause", None) or error.__cause__
-        if isinstance(error, LPCError) and not isinstance(cause, LPCError):
-            return error
-        error = cause
-    return None
+    for row in dataset.iter_rows():
+        kind, message = row.pop("refused_as"), row.pop("refused_why")
+        if kind:
+            raise getattr(errors, kind)(message)
+        yield BatchDone(**row)
 
 
 def cut_batches(units: list[Unit], size: int) -> list[list[Unit]]:
