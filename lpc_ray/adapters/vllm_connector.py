@@ -95,9 +95,9 @@ class DeviceMetrics(KVConnectorPromMetrics):
 class LearnedPrefixConnector(KVConnectorBase_V1):
     """LPC artifact → vLLM's KV blocks; scheduler and worker side. Nothing is ever saved back.
 
-    Raises: ValueError at start-up for models whose attention has no per-head keys and values (MLA), for hybrid models
-    with more than one KV cache group, and for a `kv_load_failure_policy` other than "fail", under which vLLM would
-    compute the placeholders as if they were text.
+    Raises: ValueError at start-up for models whose attention has no per-head keys and values (MLA), for hybrid models and
+    sliding windows that vLLM was not told to disable, and for a `kv_load_failure_policy` other than "fail", under which
+    vLLM would compute the placeholders as if they were text.
     """
 
     def __init__(self, vllm_config, role: KVConnectorRole, kv_cache_config=None):
@@ -106,10 +106,12 @@ class LearnedPrefixConnector(KVConnectorBase_V1):
             raise ValueError(
                 f"learned prefixes need per-head keys and values; got an MLA model, {vllm_config.model_config.model}"
             )
-        if kv_cache_config is not None and len(kv_cache_config.kv_cache_groups) > 1:
+        groups = kv_cache_config.kv_cache_groups if kv_cache_config is not None else []
+        if len(groups) > 1 or any(getattr(group.kv_cache_spec, "sliding_window", None) for group in groups):
             raise ValueError(
-                f"learned prefixes need one KV cache group; {vllm_config.model_config.model} has "
-                f"{len(kv_cache_config.kv_cache_groups)} (sliding-window or hybrid layers)"
+                f"learned prefixes need full attention in every layer; {vllm_config.model_config.model} has "
+                f"{len(groups)} KV cache group(s) with sliding-window or hybrid layers: start vLLM with "
+                "disable_sliding_window, and a max_model_len within the window"
             )
         policy = vllm_config.kv_transfer_config.kv_load_failure_policy
         if policy != "fail":

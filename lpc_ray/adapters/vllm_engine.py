@@ -78,6 +78,7 @@ class VLLMEngine:
             tensor_parallel_size=settings.tensor_parallel,
             gpu_memory_utilization=settings.gpu_memory_fraction,
             enable_prefix_caching=True,
+            disable_sliding_window=settings.with_connector,  # a window must hold the whole context, else vLLM refuses it
             kv_transfer_config=connector if settings.with_connector else None,
             disable_log_stats=True,
             **settings.extra,

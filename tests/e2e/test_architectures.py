@@ -30,9 +30,17 @@ SHAPE = {
     "max_position_embeddings": 512,
     "initializer_range": 0.1,
 }
-ALL_FULL = {"layer_types": ["full_attention", "full_attention"]}
-MIXED = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 128}
-EXACT = {"llama": {}, "qwen2": {}, "qwen3": {}, "mistral": {}, "phi3": {}, "gemma3_text": ALL_FULL}
+WINDOW = {"sliding_window": 256}
+MIXED = {"layer_types": ["sliding_attention", "full_attention"]}
+EXACT = [
+    ("llama", {}),
+    ("qwen2", {}),
+    ("qwen3", {}),
+    ("mistral", {"sliding_window": None}),
+    ("mistral", WINDOW),
+    ("phi3", {}),
+    ("gemma3_text", {**MIXED, **WINDOW}),
+]
 MATERIAL = torch.randint(3, 128, (50,), generator=torch.Generator().manual_seed(5)).tolist()
 PROMPT = [7, 90, 33, 12, 101]
 NEW_TOKENS = 12
@@ -82,9 +90,9 @@ async def _replies(folder: str, prefixes: list[PrefixRef]) -> list:
         engine.stop()
 
 
-@pytest.mark.parametrize("model_type", EXACT)
-def test_first_k_at_step_0_is_the_text_in_the_prompt_and_a_composition_its_parts_in_vllm(tmp_path, model_type):
-    shape = _shape(model_type, EXACT[model_type])
+@pytest.mark.parametrize(("model_type", "changes"), EXACT)
+def test_first_k_at_step_0_is_the_text_in_the_prompt_and_a_composition_its_parts_in_vllm(tmp_path, model_type, changes):
+    shape = _shape(model_type, changes)
     plain, attached = tiny_model(model_type, **shape), attach(tiny_model(model_type, **shape))
     folder = save_tiny(plain, tmp_path / "model")
     store, identity = Store(str(tmp_path / "store")), model_identity(folder)
@@ -101,7 +109,7 @@ def test_first_k_at_step_0_is_the_text_in_the_prompt_and_a_composition_its_parts
         np.testing.assert_allclose(reply.logprobs, logprobs, atol=1e-3)
 
 
-def test_layers_with_and_without_a_sliding_window_are_refused_by_vllms_connector(tmp_path):
-    folder = save_tiny(tiny_model("gemma3_text", **{**SHAPE, **MIXED}), tmp_path / "model")
-    with pytest.raises(ConfigError, match="vLLM cannot start"):
+def test_a_sliding_window_shorter_than_the_engines_context_is_refused(tmp_path):
+    folder = save_tiny(tiny_model("gemma3_text", **{**SHAPE, **MIXED, "sliding_window": 128}), tmp_path / "model")
+    with pytest.raises(ConfigError, match=r"vLLM cannot start with model .*sliding_window=128"):
         asyncio.run(_replies(folder, []))
