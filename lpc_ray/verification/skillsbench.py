@@ -169,7 +169,7 @@ def _scored(done: Execution, report: TestReport, names: frozenset[str]) -> Judge
 
 def load(path: Path, settings: Settings) -> SkillsBench:
     """Raises: ConfigError for a task that the folder lacks or that is in both splits."""
-    known = read_tasks(path)
+    known = read_tasks(path.resolve())
     for name in (*settings.tune, *settings.held_out):
         if name not in known:
             raise ConfigError(f"recipe.verification.settings: got task {name!r}, wanted one of {', '.join(known)}")
