@@ -4,9 +4,9 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
+from lpc_ray.packing import collate, pack
 from lpc_ray.prefix import Prefix
 from lpc_ray.records import TraceRow
-from lpc_ray.traces import collate, pack
 from lpc_ray.training import target_logits
 
 

@@ -76,16 +76,15 @@ class SkillsBench(Benchmark):
         ready = self.preflight(case.id)
         if ready.status != "ready":
             return Judgement(ready.status, "", 0, len(ready.names))
-        opening = ask.messages
-        for attempt in range(1, self.attempts + 1):
+        opening, attempt = ask.messages, 1
+        while True:
             reply = yield ask
-            code = program_in(reply.text)
-            judgement, error = self._judge(task, code, ready)
+            judgement, error = self._judge(task, program_in(reply.text), ready)
             if error is None or attempt == self.attempts:
-                break
+                figures = {"attempts": attempt, "cap_hit": float(reply.finish_reason == "length")}
+                return replace(judgement, figures={**judgement.figures, **figures})
             ask = replace(ask, messages=(*opening, *_feedback(reply.text, error)))
-        figures = {**judgement.figures, "attempts": attempt, "cap_hit": float(reply.finish_reason == "length")}
-        return replace(judgement, figures=figures)
+            attempt += 1
 
     def preflight(self, name: str) -> Preflight:
         self.check_runnable()
@@ -169,7 +168,7 @@ def _scored(done: Execution, report: TestReport, names: frozenset[str]) -> Judge
 
 def load(path: Path, settings: Settings) -> SkillsBench:
     """Raises: ConfigError for a task that the folder lacks or that is in both splits."""
-    known = read_tasks(path)
+    known = read_tasks(path.resolve())
     for name in (*settings.tune, *settings.held_out):
         if name not in known:
             raise ConfigError(f"recipe.verification.settings: got task {name!r}, wanted one of {', '.join(known)}")

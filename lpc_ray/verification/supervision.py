@@ -56,7 +56,12 @@ def supervised(command: list[str], limits: Limits, home: Path, is_greeting: bool
     ours, theirs = socket.socketpair()
     with ours, theirs:
         process = subprocess.Popen(
-            command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, **how
+            command,
+            stdin=theirs.fileno(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            **how,
         )
         theirs.close()
         assert process.stdout is not None and process.stderr is not None

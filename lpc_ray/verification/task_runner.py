@@ -8,7 +8,7 @@ import shutil
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
@@ -18,6 +18,7 @@ from lpc_ray.errors import VerificationError
 from lpc_ray.verification.sandbox import Sandbox, open_sandbox, own
 from lpc_ray.verification.supervision import Execution, Limits
 
+_NOT_FOR_INPUTS = ("usr", "etc", "bin", "lib", "dev", "proc", "tmp", "runtime", "tests", "logs", "program", "solution")
 _REPORT, _REPORT_BYTES = "report.xml", 16 * 1024**2
 # -I: neither the working directory nor anything a program left in its home can stand in for a module or a conftest.
 _PYTEST = """\
@@ -72,18 +73,24 @@ def laid_out(task: Task, rules: Rules) -> Iterator[tuple[Sandbox, str]]:
     """A sandbox that holds the task's inputs, and the working directory. Raises: VerificationError for a bad layout."""
     workdir, places = placements(task)
     with open_sandbox(rules.unsandboxed) as sandbox:
-        for source, inside in places:
-            target = sandbox.home / inside.lstrip("/")
-            if Path(inside).parts[1] in ("usr", "etc", "bin", "lib", "dev", "proc", "tmp", "tests", "logs", "solution"):
-                raise VerificationError(f"task {task.name}: an input goes to {inside}, which is not the program's")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if source.is_dir():
-                shutil.copytree(source, target, dirs_exist_ok=True)
-            else:
-                shutil.copyfile(source, target)
-        (sandbox.home / workdir.lstrip("/")).mkdir(parents=True, exist_ok=True)
-        own(sandbox, sandbox.home)
+        try:
+            for source, inside in places:
+                _place(source, sandbox.home / inside.lstrip("/"), Path(inside).parts[1])
+            (sandbox.home / workdir.lstrip("/")).mkdir(parents=True, exist_ok=True)
+            own(sandbox, sandbox.home)
+        except OSError as error:
+            raise VerificationError(f"task {task.name}: its inputs cannot be laid out: {error}") from error
         yield sandbox, workdir
+
+
+def _place(source: Path, target: Path, top: str) -> None:
+    if top in _NOT_FOR_INPUTS:
+        raise VerificationError(f"{source}: an input goes to /{top}, which is not the program's")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_dir():
+        shutil.copytree(source, target, dirs_exist_ok=True)
+    else:
+        shutil.copyfile(source, target)
 
 
 def run_program(sandbox: Sandbox, workdir: str, code: str, rules: Rules) -> Execution:
@@ -111,7 +118,8 @@ def run_tests(sandbox: Sandbox, workdir: str, task: Task, rules: Rules) -> TestR
         command = ["python3", "-I", "-c", _PYTEST, "-q", "-p", "no:cacheprovider", "-c", "/dev/null"]
         command += ["--rootdir={/tests}", "--confcutdir={/tests}", "-o", "junit_family=xunit2"]
         command += [f"--junitxml={{/logs}}/{_REPORT}", *(f"{{/tests}}/{name}" for name in files)]
-        done = sandbox.run(command, rules.tests, workdir, read_only={"/tests": tests}, writable={"/logs": logs})
+        limits = replace(rules.tests, seconds=min(rules.tests.seconds, task.timeout_seconds))
+        done = sandbox.run(command, limits, workdir, read_only={"/tests": tests}, writable={"/logs": logs})
         return _report(logs / _REPORT, done)
 
 

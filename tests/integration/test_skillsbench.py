@@ -167,12 +167,29 @@ def test_a_task_that_cannot_be_trusted_is_shown_and_never_scored(tmp_path, test,
     assert line.startswith(f"task t: {verdict}, not scored")
 
 
+def test_an_input_that_would_go_into_the_system_confounds_the_task(tmp_path):
+    folder = _task(tmp_path, GOOD)
+    (folder / "t" / "environment" / "in.txt").write_text("x")
+    (folder / "t" / "environment" / "Dockerfile").write_text("FROM x\nCOPY in.txt /usr/share/in.txt\n")
+    verifier = _verifier(tmp_path, folder, tune=["t"])
+    [outcome] = verifier.verify(Subject("s"), "tune", Scripted("x"))
+    assert outcome.verdict == "harness_confounded" and "an input goes to /usr" in verifier.benchmark.readiness()[0]
+
+
 def test_leavings_that_keep_the_tests_from_being_collected_are_invalid_and_not_zero(tmp_path):
     test = "text = open('/root/out').read() if __import__('os').path.exists('/root/out') else ''\n"
     test += "assert text != 'bad'\ndef test_out():\n    assert text == 'done\\n'\n"
     verifier = _verifier(tmp_path, _task(tmp_path, test), tune=["t"])
     [outcome] = verifier.verify(Subject("s"), "tune", Scripted(_block("open('/root/out', 'w').write('bad')")))
     assert (outcome.verdict, outcome.total) == ("invalid", 1)
+
+
+def test_tasks_are_found_from_any_working_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(TASKS.parent)
+    verifier = _verifier(tmp_path, Path("tasks"))
+    monkeypatch.chdir(tmp_path)
+    [outcome] = verifier.verify(Subject("s"), "tune", Scripted(_block(_solution("survey-units"))))
+    assert outcome.verdict == "pass"
 
 
 def test_a_missing_sandbox_stops_the_verification(tmp_path, monkeypatch):
