@@ -84,6 +84,7 @@ def make_plan(config: JobConfig, unsandboxed: bool = False) -> Plan:
 
     Raises: LPCError for the first thing that cannot be carried out: got, wanted, where.
     """
+    _check_report(config.report)
     recipe = config.recipe
     families = {name: build_family(name, settings) for name, settings in recipe.induction.families.items()}
     documents = read_documents(recipe.source.paths)
@@ -131,3 +132,11 @@ def _check_no_held_out_case(name: str, family: Family, cases: tuple[Case, ...]) 
 
 def _folded(text: str) -> str:
     return " ".join(text.casefold().split())
+
+
+def _check_report(report: ReportConfig) -> None:
+    """A report is written last; what it could not be written with is refused first."""
+    for threshold in report.thresholds:
+        quality(threshold)
+    if report.served_metrics is not None:
+        observed_requests(report.served_metrics)
