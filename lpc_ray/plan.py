@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from lpc_ray.config import GENERAL, JobConfig
+from lpc_ray.analysis.convergence import quality
+from lpc_ray.analysis.observed import observed_requests
+from lpc_ray.config import GENERAL, JobConfig, ReportConfig
 from lpc_ray.errors import DataError
 from lpc_ray.handles import find_digest, parts_of
 from lpc_ray.inducer import InductionTask
