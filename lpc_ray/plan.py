@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from lpc_ray.analysis.convergence import quality
 from lpc_ray.analysis.observed import observed_requests
+from lpc_ray.analysis.threshold import quality
 from lpc_ray.config import GENERAL, JobConfig, ReportConfig
 from lpc_ray.errors import DataError
 from lpc_ray.handles import find_digest, parts_of
