@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 LOCK := cluster/requirements-cpu.lock
 
-.PHONY: demo serve test test-browser check unit install
+.PHONY: demo serve test test-browser check unit install sandbox
 .DEFAULT_GOAL := demo
 
 install: $(VENV)/.installed
@@ -19,6 +19,11 @@ $(VENV)/.installed: $(LOCK) pyproject.toml
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps -r $(LOCK)
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
 	touch $@
+
+# Verifiers run replies' programs under bubblewrap, a system package.
+sandbox:
+	@command -v bwrap >/dev/null || { apt-get update -qq && apt-get install -y -qq bubblewrap >/dev/null; } || \
+		{ echo "error: bubblewrap is missing and could not be installed: apt-get install bubblewrap" >&2; exit 1; }
 
 demo: install
 	$(BIN)/python jobs/pi_scale.py --config jobs/configs/pi_scale.cpu.yaml
@@ -37,7 +42,7 @@ check: install
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q tests/unit
 
-test: check
+test: sandbox check
 	$(BIN)/python -m pytest -q tests/integration tests/e2e
 
 # Needs Chromium on this machine, which `make test` does not.

@@ -1,6 +1,7 @@
 """A model's chat template: messages → the token ids that the engine sees and the student is trained on."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from lpc_ray.errors import ConfigError
@@ -34,12 +35,17 @@ class ChatRenderer:
     """
 
     def __init__(self, model: str, revision: str | None, system: str | None):
-        from transformers import AutoTokenizer
-
-        self._tokenizer = AutoTokenizer.from_pretrained(model, revision=revision)
+        self._tokenizer = _tokenizer(model, revision)
         self._system = system
 
     def __call__(
         self, messages: Sequence[Message], add_generation_prompt: bool, thinking: bool | None = None
     ) -> list[int]:
         return render_chat(self._tokenizer, with_system(messages, self._system), add_generation_prompt, thinking)
+
+
+@lru_cache(maxsize=8)
+def _tokenizer(model: str, revision: str | None) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(model, revision=revision)

@@ -83,8 +83,9 @@ def prompt_baselines(plan: Plan) -> list[tuple[str, int, Subject]]:
     """
     found = [("no_context", 0, Subject("no_context"))]
     longest = max(len(plan.tokenizer.encode(case.question)) for case in plan.cases)
-    room = plan.config.cluster.engine.max_model_len - longest - plan.config.recipe.verification.max_tokens
-    if len(plan.material) + TEMPLATE_TOKENS <= room:
+    max_tokens = plan.config.recipe.verification.max_tokens
+    taken = longest + max_tokens + plan.benchmark.added_tokens(max_tokens) + TEMPLATE_TOKENS
+    if len(plan.material) + taken <= plan.config.cluster.engine.max_model_len:
         found.append(("full_document", 0, _told(plan, "full_document", None)))
     for size in sizes(plan):
         found.append(("truncated", size, _told(plan, f"truncated-{size}", size)))
@@ -153,7 +154,7 @@ def arm_record(plan: Plan, run: Store, arm: Arm) -> ArmRecord:
         scores = tuple(score for score in scores if score.step <= end["step"])
     best = best_step(scores)
     checkpoints = {checkpoint.step: checkpoint for checkpoint in ArmStore(run, arm.id).checkpoints()}
-    told = trace_sets(plan, run, arm)
+    told = trace_counts(plan, run, arm)
     held_out = (outcomes.get(best.digest, "held_out") or ()) if best else ()
     return ArmRecord(
         name=arm.name,
@@ -233,7 +234,7 @@ def set_baseline_digest(run: Store, key: str, digest: str) -> None:
     run.write_json(f"baselines/{key}.json", {"digest": digest})
 
 
-def trace_sets(plan: Plan, run: Store, arm: Arm) -> dict[str, Any]:
+def trace_counts(plan: Plan, run: Store, arm: Arm) -> dict[str, Any]:
     """Counts of the traces an arm trains on, and `seconds`: the time their induction took over all sessions.
 
     Where `training.teacher_tokens` takes part of the source's trace set, the counts are of that part, the seconds of all.
@@ -259,7 +260,7 @@ def add_induction_seconds(run: Store, one: TraceSet, seconds: float) -> None:
 
 def judge_induction(plan: Plan, run: Store, one: TraceSet) -> None:
     """Beside the traces of `one`: their quality, judged once for the rows there are."""
-    rows = TraceStore(run / f"traces/{one.id}").all_rows()
+    rows = list(TraceStore(run / f"traces/{one.id}").all_rows())
     record = induction_record(run, one)
     if record.get("judged_rows") == len(rows):
         return

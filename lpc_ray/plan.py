@@ -100,7 +100,7 @@ def make_plan(config: JobConfig, unsandboxed: bool = False) -> Plan:
     found = arms(recipe, documents, len(material), starts.digests)
     for arm in found:
         for initializer in (arm.initializer, *recipe.initializers.training_free):
-            starts.check(initializer, arm.num_tokens, arm.name)
+            starts.check(initializer, arm.num_tokens, f"arm {arm.name}")
     if recipe.prefixes is not None:
         library = open_store(recipe.prefixes.store)
         for handle in recipe.prefixes.handles:

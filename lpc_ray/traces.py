@@ -157,9 +157,9 @@ class TraceStore:
         keys = ("rows", "truncated", "teacher_tokens", "targets")
         return {**{key: counts[key] for key in keys}, "dropped": dict(sorted(dropped.items()))}
 
-    def digest(self) -> str:
-        """The identity of the set: its row ids and token ids."""
-        return digest_of([(row.id, row.token_ids.tolist()) for row in self.rows()])
+    def digest(self, teacher_tokens: int | None = None) -> str:
+        """The identity of `rows(teacher_tokens)`: their ids and token ids."""
+        return digest_of([(row.id, row.token_ids.tolist()) for row in self.rows(teacher_tokens)])
 
     def _chosen(self, teacher_tokens: int | None) -> list[TraceRow]:
         found = sorted(self.all_rows(), key=lambda row: row.id)

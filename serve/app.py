@@ -27,15 +27,24 @@ def build(args: dict[str, Any]):
     if os.environ.get(DIRECT_STREAMING, "0") not in ("", "0"):
         raise ConfigError(f"{DIRECT_STREAMING} is set, wanted it unset: clients would reach the engine past all checks")
     settings = server_settings(args or config_args())
+    from ray import serve
     from ray.serve.llm import build_llm_deployment
 
     from serve.deployment import PrefixServer
-    from serve.ingress import Ingress
+    from serve.ingress import Ingress, app
 
     server = build_llm_deployment(
         llm_config(settings), deployment_cls=PrefixServer, bind_kwargs={"settings": settings}, name_prefix="prefixes:"
     )
-    return Ingress.bind(server, settings)
+    # Decorating the class where it stands would pickle it before the rest of its module exists.
+    ingress = serve.deployment(
+        serve.ingress(app)(Ingress),
+        name="Ingress",
+        max_ongoing_requests=2048,
+        graceful_shutdown_timeout_s=120,
+        ray_actor_options={"num_cpus": 0.1},
+    )
+    return ingress.bind(server, settings)
 
 
 def config_args() -> dict[str, Any]:

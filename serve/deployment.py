@@ -20,6 +20,7 @@ from ray.llm._internal.serve.core.configs.openai_api_models import (
 from ray.serve._private.common import RequestRoutingInfo
 from ray.serve.context import _get_global_client
 from ray.serve.llm.deployment import LLMServer
+from vllm.exceptions import VLLMClientError
 
 from lpc_ray.embedded_model import resolve_model
 from lpc_ray.errors import ArtifactError, LPCError
@@ -85,7 +86,7 @@ class PrefixServer(LLMServer):
             named = {**body, "model": self._settings.served_name}
             request, copy = _REQUESTS[kind](**deepcopy(named)), _REQUESTS[kind](**named)
             prompts = await self._rewrite(kind, request, copy, rewriting)
-        except (ValidationError, ValueError, TypeError) as error:
+        except (ValueError, TypeError, VLLMClientError) as error:
             raise Refusal(400, "invalid_request", _first_line(error)) from error
         stream = await (self.chat(request) if kind == "chat" else self.completions(request))
         async for item in stream:

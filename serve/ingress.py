@@ -3,15 +3,14 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request
-from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
-from ray import serve
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from ray.serve.handle import DeploymentHandle
 from starlette.exceptions import HTTPException
 
@@ -20,10 +19,11 @@ from lpc_ray.serving.handles import ModelName, check_handle, parse_model
 from lpc_ray.serving.metrics import RequestMetrics, merged
 from lpc_ray.serving.refusal import Refusal, refusal_of
 from lpc_ray.serving.registry import Entry, Registry
-from lpc_ray.serving.rewriting import MAX_BODY_BYTES, check_request, json_body, too_large
+from lpc_ray.serving.rewriting import check_request, json_body
 from lpc_ray.serving.settings import ServerSettings
 from lpc_ray.serving.tenants import LOCAL, Concurrency, Keys, Tenant, require_admin
 from lpc_ray.storage import Store
+from serve.responses import EventStream, events, first_of, read_body, unavailable
 
 logger = logging.getLogger("ray.serve")
 app = FastAPI(title="lpc_ray", docs_url=None, redoc_url=None, openapi_url=None)
@@ -42,8 +42,6 @@ async def _no_route(request: Request, error: HTTPException) -> Response:
     return JSONResponse(refusal.body, refusal.status)
 
 
-@serve.deployment(max_ongoing_requests=2048, graceful_shutdown_timeout_s=120, ray_actor_options={"num_cpus": 0.1})
-@serve.ingress(app)
 class Ingress:
     """The one replica of the HTTP side; it owns the registry of handles and counts tenants' open requests."""
 
@@ -76,11 +74,11 @@ class Ingress:
                 stack.enter_context(self._gate.admit(tenant))
                 if self._draining:
                     raise Refusal(503, "shutting_down", "the server is shutting down", retry_after=60)
-                body = check_request(json_body(await _read(request)), self._settings.placeholder_id)
+                body = check_request(json_body(await read_body(request)), self._settings.placeholder_id)
                 name, entries = self._resolve(body.get("model"), tenant)
                 label = "+".join(name.handles)
                 items = self._ask(kind, body, name, entries, tenant)
-                first = await _first(items)
+                first = await first_of(items)
             except LPCError as error:
                 self._metrics.requests.labels(label, tenant.name, str(refusal_of(error).status)).inc()
                 raise
@@ -90,7 +88,7 @@ class Ingress:
                 self._metrics.count_usage(first["body"].get("usage") or {}, label, tenant.name)
                 return JSONResponse(first["body"], first["status"], first["headers"])
             self._metrics.requests.labels(label, tenant.name, "200").inc()
-            return _Stream(_events(first, items), stack.pop_all().close)
+            return EventStream(events(first, items), stack.pop_all().close)
 
     def _ask(
         self, kind: str, body: dict[str, Any], name: ModelName, entries: list[Entry], tenant: Tenant
@@ -153,7 +151,7 @@ class Ingress:
     @app.put("/v1/prefixes/{handle}")
     async def load(self, request: Request, handle: str) -> Response:
         require_admin(self._tenant(request))
-        body = json_body(await _read(request))
+        body = json_body(await read_body(request))
         known = {"digest", "align", "pinned"}
         if not isinstance(body, dict) or set(body) - known or not isinstance(body.get("digest"), str):
             raise Refusal(400, "invalid_request", f"wanted a JSON object with digest and no others of {sorted(known)}")
@@ -239,60 +237,7 @@ class Ingress:
         except LPCError:
             raise
         except Exception as error:
-            raise _unavailable(error) from error
-
-
-class _Stream(StreamingResponse):
-    """Server-sent events; `release` is called however the response ends, also when the client left before it began."""
-
-    def __init__(self, events: AsyncIterator[str], release: Callable[[], None]):
-        super().__init__(events, media_type="text/event-stream")
-        self._release = release
-
-    async def __call__(self, scope, receive, send) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._release()
-
-
-async def _events(first: str, rest: AsyncIterator[Any]) -> AsyncIterator[str]:
-    yield first
-    try:
-        async for item in rest:
-            yield item if isinstance(item, str) else _event(item["body"])
-    except Exception as error:  # the head is sent: the error can only be told in the stream
-        yield _event(_unavailable(error).body)
-
-
-def _event(body: dict[str, Any]) -> str:
-    return f"data: {JSONResponse(body).body.decode()}\n\n"
-
-
-async def _first(items: AsyncIterator[Any]) -> Any:
-    """The first item. Raises: Refusal 503 when the replica or its engine died."""
-    try:
-        return await anext(items)
-    except LPCError:
-        raise
-    except Exception as error:  # Ray's errors of dead replicas have no common base
-        raise _unavailable(error) from error
-
-
-def _unavailable(error: Exception) -> Refusal:
-    logger.error("a replica failed: %s: %s", type(error).__name__, error)
-    return Refusal(503, "replica_failed", "the engine that had this request failed; try again", retry_after=5)
-
-
-async def _read(request: Request) -> bytes:
-    """The body, at most 4 MiB of it. Raises: Refusal 413."""
-    chunks, size = [], 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size > MAX_BODY_BYTES:
-            raise too_large(int(request.headers.get("content-length") or size))
-        chunks.append(chunk)
-    return b"".join(chunks)
+            raise unavailable(error) from error
 
 
 def _row(handle: str, entry: Entry, held: dict[str, dict[str, dict[str, float]]]) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """What the serving tests share: prefixes of short texts, transformers as the oracle, and a real application."""
 
-import os
 import socket
 import tempfile
 import time
@@ -86,7 +85,6 @@ def free_port():
 @contextmanager
 def application(**settings):
     """A running server's URL and its log folder; Ray and everything below it end with the block."""
-    os.environ.setdefault("RAY_SERVE_REPLICA_GRACEFUL_SHUTDOWN_TIMEOUT_S", "5")
     import ray
     from ray import serve
 

@@ -23,6 +23,7 @@ from lpc_ray.adapters.tracking import Tracker
 from lpc_ray.analysis.induction_quality import printed as printed_quality
 from lpc_ray.analysis.ledger import best_step
 from lpc_ray.analysis.report import REPORT_FILES, ReportSubject, printed_table, write_report
+from lpc_ray.analysis.row import mean_figures
 from lpc_ray.arm_store import ArmStore
 from lpc_ray.artifact import fetch, publish
 from lpc_ray.config import InitializerName, JobConfig
@@ -139,8 +140,10 @@ class Pipeline:
     def induce(self) -> None:
         """Make the missing traces of every trace set; those that need no teacher come first, while it starts.
 
-        Raises: DataError for a teacher's trace set that costs fewer tokens than training is to have.
+        Raises: DataError for a teacher's trace set that costs fewer tokens than training is to have, VerificationError when
+        this machine could not verify what comes of them.
         """
+        self.plan.benchmark.check_runnable()
         families = self.plan.families
         sets = sorted(self.plan.trace_sets(), key=lambda one: families[one.family].needs_teacher())
         work = [(one, units) for one in sets if (units := self._missing_units(one))]
@@ -214,8 +217,10 @@ class Pipeline:
     def _verify(self, label: str, subject: Subject, split: str) -> None:
         has_cases = any(case.split == split for case in self.plan.cases)
         if has_cases and self.verifier.outcomes.get(subject.name, split) is None:
-            score = score_of(self.verifier.verify(subject, split, self.pool.generate))
-            self.say("verify", f"{label}, {split}: {score['passed']}/{score['total']} ({score['score']:.0%})")
+            outcomes = self.verifier.verify(subject, split, self.pool.generate)
+            score, figures = score_of(outcomes), mean_figures(outcomes)
+            beside = "".join(f", {name} {value:.2f}" for name, value in figures.items())
+            self.say("verify", f"{label}, {split}: {score['passed']}/{score['total']} ({score['score']:.0%}){beside}")
 
     def _untrained_prefix(self, initializer: InitializerName, num_tokens: int) -> Subject:
         key = evidence.untrained_key(self.plan, initializer, num_tokens)

@@ -13,9 +13,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import ray
+from ray.data.exceptions import UserCodeException
+from ray.exceptions import RayError
 
 from lpc_ray.adapters.engine_pool import EnginePool
 from lpc_ray.config import InductionResources
+from lpc_ray.errors import LPCError
 from lpc_ray.inducer import Inducer, InductionTask
 from lpc_ray.induction.base import Unit
 from lpc_ray.records import Ask, Chunk, Reply
@@ -82,6 +85,7 @@ def induce(work: list[TraceWork], pool: EnginePool | None, resources: InductionR
     """Run the units given, trace set by trace set; yields as batches finish.
 
     pool: may be None when no family among them needs a teacher.
+    Raises: what the family, the template or the engine refused, as the LPCError it was in the actor.
     """
     batches = [
         {"traces": one.traces, "units": json.dumps([asdict(unit) for unit in batch])}
@@ -97,8 +101,21 @@ def induce(work: list[TraceWork], pool: EnginePool | None, resources: InductionR
         num_cpus=resources.cpus,
         compute=ray.data.ActorPoolStrategy(size=min(resources.actors, len(batches))),
     )
-    for row in dataset.iter_rows():
-        yield BatchDone(**row)
+    try:
+        for row in dataset.iter_rows():
+            yield BatchDone(**row)
+    except (RayError, UserCodeException) as error:
+        raise _refusal(error) or error from None
+
+
+def _refusal(error: BaseException | None) -> LPCError | None:
+    """The LPCError at the bottom of what Ray Data wrapped around it, if one is there."""
+    while error is not None:
+        cause = getattr(error, "cause", None) or error.__cause__
+        if isinstance(error, LPCError) and not isinstance(cause, LPCError):
+            return error
+        error = cause
+    return None
 
 
 def cut_batches(units: list[Unit], size: int) -> list[list[Unit]]:

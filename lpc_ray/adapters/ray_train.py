@@ -231,7 +231,7 @@ def _train_arm(setup: GroupSetup, desk: Any, arm: Arm, backbone) -> None:
         provenance={
             "induction": arm.induction,
             "induction_seed": arm.induction_seed,
-            "traces": traces.digest(),
+            "traces": traces.digest(training.teacher_tokens),
             **({"general_traces": general.digest()} if general else {}),
             "objective": arm.objective,
             "training_seed": arm.seed,

@@ -52,6 +52,7 @@ class Row:
     best_step: int | None = None
     tune_passed: int | None = None
     tune_total: int | None = None
+    figures: dict[str, float] | None = None
     prompt_tokens: float | None = None
     generated_tokens: float | None = None
     request_tokens: float | None = None
@@ -106,7 +107,15 @@ def held_out_fields(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         **score_fields(passed, total),
         "uncounted_verdicts": uncounted,
         "prompt_tokens": prompt,
+        "figures": mean_figures(scored),
         "generated_tokens": generated,
         "request_tokens": prompt + generated,
         "request_seconds": sum(outcome.seconds for outcome in scored) / len(scored),
     }
+
+
+def mean_figures(outcomes: Sequence[Outcome]) -> dict[str, float]:
+    """What a verifier kind tells beside the verdict (LongHealth: lenient, tagged, cap_hit), each as a mean over outcomes."""
+    names = dict.fromkeys(name for outcome in outcomes for name in outcome.figures)
+    told = {name: [one.figures[name] for one in outcomes if name in one.figures] for name in names}
+    return {name: sum(values) / len(values) for name, values in told.items()}

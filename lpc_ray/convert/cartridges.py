@@ -63,7 +63,7 @@ def write(folder: Path, manifest: Manifest, keys: torch.Tensor, values: torch.Te
 def describe(payload: Any) -> str:
     """What was found where a payload should be, in a few words."""
     if isinstance(payload, dict):
-        return f"a dict with {', '.join(sorted(map(str, payload))[:8]) or 'nothing'}"
+        return f"a dict with {str(sorted(map(str, payload))[:8])[:200]}"
     return f"a {type(payload).__name__}"
 
 

@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 from lpc_ray.artifact import Kind
 from lpc_ray.convert import cartridges
-from lpc_ray.convert.files import load_tensors_only, read_fields
+from lpc_ray.convert.files import load_tensors_only, read_fields, read_json
 from lpc_ray.convert.layers import Foreign, Layout, stack
 from lpc_ray.errors import ArtifactError
 from lpc_ray.identity import ModelIdentity
@@ -24,7 +24,7 @@ NAMED = (
     ("key_cache", "value_cache"),
     ("keys", "values"),
 )
-_KIND_OF = {"reasoncache_keys": "reasoncache", "prefix_keys": "kv_prefix"}
+_KIND_OF: dict[str, Kind] = {"reasoncache_keys": "reasoncache", "prefix_keys": "kv_prefix"}
 
 
 def read(path: Path, identity: ModelIdentity, layout: Layout | None = None) -> Foreign:
@@ -36,7 +36,7 @@ def read(path: Path, identity: ModelIdentity, layout: Layout | None = None) -> F
     payload = load_tensors_only(file)
     where = str(file)
     if isinstance(payload, dict) and isinstance(payload.get("cache"), dict):
-        payload = {**payload["cache"], **{name: payload[name] for name in ("resource_kind",) if name in payload}}
+        payload = {"resource_kind": payload.get("resource_kind"), **payload["cache"]}
     if isinstance(payload, list):
         found = _from_pairs(payload, identity, layout, where, kind="skill")
     elif isinstance(payload, dict):
@@ -71,7 +71,7 @@ def _from_dict(payload: dict[str, Any], identity: ModelIdentity, layout: Layout 
     return _joined(payload[names[0]], payload[values], identity, layout, where, kind)
 
 
-def _from_pairs(pairs: Any, identity: ModelIdentity, layout: Layout | None, where: str, kind: str) -> Foreign:
+def _from_pairs(pairs: Any, identity: ModelIdentity, layout: Layout | None, where: str, kind: Kind) -> Foreign:
     if not isinstance(pairs, (list, tuple)) or not all(
         isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in pairs
     ):
@@ -79,7 +79,7 @@ def _from_pairs(pairs: Any, identity: ModelIdentity, layout: Layout | None, wher
     return _joined([key for key, _ in pairs], [value for _, value in pairs], identity, layout, where, kind)
 
 
-def _joined(keys: Any, values: Any, identity: ModelIdentity, layout: Layout | None, where: str, kind: str) -> Foreign:
+def _joined(keys: Any, values: Any, identity: ModelIdentity, layout: Layout | None, where: str, kind: Kind) -> Foreign:
     stacked = [stack(layers, name, identity, layout, where) for layers, name in ((keys, "keys"), (values, "values"))]
     if stacked[0].shape != stacked[1].shape:
         raise ArtifactError(
@@ -93,16 +93,12 @@ def _check_meta(meta: dict[str, Any], folder: Path, found: Foreign, where: str) 
     for name, got in (("n_layers", layers), ("budget_tokens", tokens)):
         if name in meta and meta[name] != got:
             raise ArtifactError(f"{where}: got {got}, wanted the {meta[name]} that meta.json tells as {name}")
-    if not (folder / "prefix_token_ids.json").exists():
+    ids_file = folder / "prefix_token_ids.json"
+    if not ids_file.exists():
         return
-    try:
-        ids = json.loads((folder / "prefix_token_ids.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ArtifactError(f"{folder / 'prefix_token_ids.json'}: not JSON: {error}") from error
+    ids = read_json(ids_file)
     if not isinstance(ids, list) or len(ids) != tokens:
-        raise ArtifactError(
-            f"{folder / 'prefix_token_ids.json'}: wanted a list of {tokens} token ids, one per prefix token"
-        )
+        raise ArtifactError(f"{ids_file}: wanted a list of {tokens} token ids, one per prefix token")
     told = meta.get("prefix_token_ids_sha256")
     digest = hashlib.sha256(json.dumps(ids, separators=(",", ":")).encode()).hexdigest()
     if told is not None and told != digest:

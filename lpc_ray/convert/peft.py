@@ -27,7 +27,8 @@ TENSOR = "prompt_embeddings"
 def read(path: Path, identity: ModelIdentity) -> Foreign:
     """The prefix in an adapter's folder (or in the folder of the file given).
 
-    Raises: ArtifactError for another adapter type, a projected prefix tuning, a pickled adapter, or shapes that do not fit.
+    A prefix tuning with a projection is saved by PEFT as what it projects to. Raises: ArtifactError for another adapter
+    type, an adapter that is no safetensors file, or shapes that do not fit.
     """
     folder = path if path.is_dir() else path.parent
     config = read_fields(folder / CONFIG_FILE)
@@ -56,7 +57,7 @@ def read(path: Path, identity: ModelIdentity) -> Foreign:
     if type(frozen) is not int or not 0 <= frozen <= flat.shape[0]:
         raise ArtifactError(f"{folder / CONFIG_FILE}: got num_frozen_tokens {frozen!r}, wanted 0 to {flat.shape[0]}")
     keys, values = (stack(pairs[half], f"{TENSOR}, {half}", identity, "tokens_first", where) for half in (0, 1))
-    told = {"peft_type": kind, "base_model_name_or_path": config.get("base_model_name_or_path")}
+    told = {"peft_type": kind, "base_model_name_or_path": str(config.get("base_model_name_or_path"))}
     return Foreign(keys, values, frozen, "cartridge" if kind == "CARTRIDGE" else "kv_prefix", told)
 
 

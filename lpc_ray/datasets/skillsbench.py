@@ -19,7 +19,7 @@ from lpc_ray.textfile import read_text
 
 HOME = "/root"
 SKILL_FILE = "SKILL.md"
-_REPLY_FORM = "\nReply with one complete Python 3 program in a ```python block. It is run offline, as root, in /root.\n"
+_REPLY_FORM = "\nReply with one complete Python 3 program in a ```python block. It is run offline, as root, in /root."
 _SKILLS_HEAD, _TASK_HEAD = "# Skills\n\n", "\n\n# Task:\n\n"
 _NOT_INPUT = ("skills", "Dockerfile", "docker-compose.yaml", "docker-compose.yml", ".dockerignore")
 

@@ -14,6 +14,7 @@ from lpc_ray.serving.sizing import PLACEHOLDER_ID
 
 REQUEST_KEY = "lpc"
 MAX_BODY_BYTES = 4 << 20
+MAX_SAMPLES = 16
 
 # What a client must not send: it would name another tenant's blocks, reach into the engine, or bypass the connector.
 _RESERVED = (
@@ -40,7 +41,7 @@ _UNSERVED = (
 def check_request(body: Any, placeholder_id: int = PLACEHOLDER_ID) -> dict[str, Any]:
     """`body`, if it is a JSON object without fields that clients must not send.
 
-    Raises: Refusal 400 naming the field.
+    Raises: Refusal 400 naming the field, also for more than 16 samples of one prompt.
     """
     if not isinstance(body, dict):
         raise Refusal(400, "invalid_json", f"got a body of type {type(body).__name__}, wanted a JSON object")
@@ -51,6 +52,9 @@ def check_request(body: Any, placeholder_id: int = PLACEHOLDER_ID) -> dict[str, 
         if body.get(field) not in (None, False):
             raise Refusal(400, "unsupported_field", f"{field}: not served here", param=field)
     _check_prompt(body.get("prompt"), placeholder_id)
+    samples = body.get("n")
+    if isinstance(samples, int) and samples > MAX_SAMPLES:
+        raise Refusal(400, "too_many_samples", f"n: got {samples}, wanted at most {MAX_SAMPLES}", param="n")
     return body
 
 

@@ -53,6 +53,14 @@ class Benchmark(ABC):
         question = Message(role="user", content=case.question)
         return with_system([question], system if document is None else document)
 
+    def added_tokens(self, max_tokens: int) -> int:
+        """By how many tokens a later ask of an examination may be longer than the first."""
+        return 0
+
+    def check_runnable(self) -> None:
+        """Raises: VerificationError when this machine lacks what the kind needs to judge replies."""
+        return None
+
     def readiness(self) -> list[str]:
         """A line on each thing that this kind had to try out beforehand; kinds that run nothing have none."""
         return []

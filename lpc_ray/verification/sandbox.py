@@ -9,25 +9,20 @@ import os
 import re
 import secrets
 import shutil
-import subprocess
 import sys
 import sysconfig
 import tempfile
-import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Literal
-
-import psutil
 
 from lpc_ray.errors import VerificationError
+from lpc_ray.verification.supervision import Execution, Limits, supervised
 
-Limit = Literal["", "time", "memory", "output", "disk"]
-MIB = 1024**2
-_POLL_SECONDS = 0.05
+# The program starts when its runner says so, and not at all when the runner died while the sandbox was being made.
+_GREETING = 'echo ready >&0 && read -r go && exec "$@" </dev/null'
+_AS_ROOT_OF_NOTHING = ["--unshare-user", "--disable-userns", "--uid", "0", "--gid", "0"]
 _PLACE = re.compile(r"\{(/[^}]*)\}")
 _FIRST_SANDBOX_UID = 1_000_000
 _ENVIRONMENT = {
@@ -43,32 +38,6 @@ _ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one program may use. `memory_bytes`: address space of each process, and resident memory of all together.
-
-    `file_bytes`: one file. `disk_bytes`: the handed-in folders together, and /tmp. `output_bytes`: stdout plus stderr.
-    """
-
-    seconds: float = 60.0
-    memory_bytes: int = 2048 * MIB
-    processes: int = 64
-    file_bytes: int = 64 * MIB
-    disk_bytes: int = 256 * MIB
-    output_bytes: int = MIB
-
-
-@dataclass(frozen=True, slots=True)
-class Execution:
-    """How a program ended. `exceeded`: the limit it was killed for; the exit code then says nothing."""
-
-    exit_code: int
-    output: str
-    error: str
-    seconds: float
-    exceeded: Limit = ""
 
 
 @dataclass(frozen=True)
@@ -91,16 +60,18 @@ class Sandbox:
         read_only: Mapping[str, Path] = {},
         writable: Mapping[str, Path] = {},
     ) -> Execution:
-        """Run `command` to its end or to a limit; no process of it is left when this returns.
+        """Run `command` to its end or to a limit; whatever it started ends with it.
 
         read_only, writable: absolute path inside → host path of more folders. `{/path}` in the command is such a path.
+        Raises: VerificationError when the sandbox cannot be made.
         """
         if self.unsandboxed:
             places = {"/root": self.home / "root", **read_only, **writable}
-            return _supervised(
+            return supervised(
                 [_PLACE.sub(lambda place: str(places[place[1]]), part) for part in command],
                 limits,
                 self.home,
+                is_greeting=False,
                 cwd=self.home / cwd.lstrip("/"),
                 env={
                     **os.environ,
@@ -108,15 +79,12 @@ class Sandbox:
                     "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
                 },
             )
-        full = [
-            *_bubblewrap(self.home, cwd, read_only, writable, self.uid, limits.disk_bytes),
-            *_limited(limits, self.uid),
-            *(_PLACE.sub(r"\1", part) for part in command),
-        ]
-        done = _supervised(full, limits, self.home)
-        if done.error.startswith("bwrap: "):
-            raise VerificationError(f"sandbox: {done.error.strip().splitlines()[0]}")
-        return done
+        settings = _bubblewrap(self.home, cwd, read_only, writable, self.uid, limits.disk_bytes)
+        program = [*_limited(limits, self.uid), *(_PLACE.sub(r"\1", part) for part in command)]
+        with _anonymous_file("\0".join(settings)) as descriptor:
+            # The settings name host folders; in a file, they are in no command line that the program could read.
+            full = ["bwrap", "--args", str(descriptor), "--", "sh", "-c", _GREETING, "sh", *program]
+            return supervised(full, limits, self.home, pass_fds=(descriptor,))
 
 
 @contextmanager
@@ -156,7 +124,7 @@ def _bubblewrap(
     if uid:
         private += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
     else:
-        private += ["--unshare-user", "--disable-userns"]
+        private += _AS_ROOT_OF_NOTHING
     system = [word for path in ("/etc", "/runtime", "/runtime/bin") for word in ("--perms", "0755", "--dir", path)]
     system += ["--ro-bind", "/usr", "/usr"]
     for name in ("bin", "sbin", "lib", "lib64"):
@@ -179,114 +147,25 @@ def _bubblewrap(
     environment = [word for name, value in _ENVIRONMENT.items() for word in ("--setenv", name, value)]
     sealed = ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", cwd]
     lifetime = ["--die-with-parent", "--new-session", "--clearenv"]
-    return ["bwrap", *private, *lifetime, *system, *runtime, *folders, *environment, *sealed, "--"]
+    return [*private, *lifetime, *system, *runtime, *folders, *environment, *sealed]
 
 
 def _limited(limits: Limits, uid: int) -> list[str]:
     command = ["prlimit", f"--as={limits.memory_bytes}", f"--nproc={limits.processes}", f"--fsize={limits.file_bytes}"]
     command += ["--core=0", "--nofile=256", f"--cpu={int(limits.seconds) + 1}"]
     if uid:
+        # The second bubblewrap changes no mount: it takes from the user the means to make user namespaces.
         command += ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--no-new-privs"]
+        command += ["bwrap", *_AS_ROOT_OF_NOTHING, "--die-with-parent", "--dev-bind", "/", "/", "--"]
     return command
 
 
-def _supervised(
-    command: list[str], limits: Limits, home: Path, cwd: Path | None = None, env: dict | None = None
-) -> Execution:
-    started = time.monotonic()
-    process = subprocess.Popen(
-        command,
-        cwd=cwd,
-        env=env,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
-    assert process.stdout is not None and process.stderr is not None
-    readers = [_Reader(process.stdout, limits.output_bytes), _Reader(process.stderr, limits.output_bytes)]
-    exceeded: Limit = ""
+@contextmanager
+def _anonymous_file(text: str) -> Iterator[int]:
+    descriptor = os.memfd_create("settings")
     try:
-        while process.poll() is None and not exceeded:
-            time.sleep(_POLL_SECONDS)
-            exceeded = _exceeded(process, readers, limits, home, time.monotonic() - started)
+        os.write(descriptor, text.encode())
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        yield descriptor
     finally:
-        _kill(process)
-    for reader in readers:
-        reader.join()
-    if not exceeded and sum(reader.seen for reader in readers) > limits.output_bytes:
-        exceeded = "output"
-    output, error = (reader.text() for reader in readers)
-    return Execution(process.returncode, output, error, time.monotonic() - started, exceeded)
-
-
-def _exceeded(process: subprocess.Popen, readers: list["_Reader"], limits: Limits, home: Path, seconds: float) -> Limit:
-    if seconds > limits.seconds:
-        return "time"
-    if sum(reader.seen for reader in readers) > limits.output_bytes:
-        return "output"
-    if _resident_bytes(process.pid) > limits.memory_bytes:
-        return "memory"
-    return "disk" if _used_bytes(home, limits.disk_bytes) > limits.disk_bytes else ""
-
-
-def _kill(process: subprocess.Popen) -> None:
-    """End the program and all its descendants: in a sandbox they die with its first process."""
-    try:
-        family = psutil.Process(process.pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        family = []
-    process.kill()
-    for child in family:
-        try:
-            child.kill()
-        except psutil.NoSuchProcess:
-            continue
-    process.wait()
-
-
-def _resident_bytes(pid: int) -> int:
-    total = 0
-    try:
-        for child in psutil.Process(pid).children(recursive=True):
-            try:
-                total += child.memory_info().rss
-            except psutil.NoSuchProcess:
-                continue
-    except psutil.NoSuchProcess:
-        pass
-    return total
-
-
-def _used_bytes(folder: Path, enough: int) -> int:
-    """Bytes on disk below `folder`, links not followed; counting ends beyond `enough`. A file counts as 4 KiB at least."""
-    total, waiting = 0, [folder]
-    while waiting and total <= enough:
-        try:
-            with os.scandir(waiting.pop()) as entries:
-                for entry in entries:
-                    total += max(4096, entry.stat(follow_symlinks=False).st_size)
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(Path(entry.path))
-        except (FileNotFoundError, PermissionError):
-            continue
-    return total
-
-
-class _Reader(threading.Thread):
-    """Drains a pipe, keeping its first `keep` bytes."""
-
-    def __init__(self, pipe: IO[bytes], keep: int):
-        super().__init__(daemon=True)
-        self.seen = 0
-        self._pipe, self._keep, self._kept = pipe, keep, bytearray()
-        self.start()
-
-    def run(self) -> None:
-        with self._pipe as pipe:
-            while block := os.read(pipe.fileno(), 65536):
-                self._kept += block[: max(0, self._keep - len(self._kept))]
-                self.seen += len(block)
-
-    def text(self) -> str:
-        return self._kept.decode("utf-8", errors="replace")
+        os.close(descriptor)

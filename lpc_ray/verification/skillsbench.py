@@ -1,7 +1,7 @@
 """SkillsBench: the reply's Python program is run, and then the task's own tests on what it left.
 
 The score is the count of tests passed (the seeds' "x / 19"); `reward` is 1 when all pass (SkillsBench's own). A program
-that fails is shown its error and may be written anew, each time on untouched inputs.
+that fails is shown to its author with its error and may be written anew, each time on untouched inputs.
 """
 
 import re
@@ -17,12 +17,13 @@ from lpc_ray.errors import ConfigError, VerificationError
 from lpc_ray.prompting import with_system
 from lpc_ray.records import Ask, Case, Message
 from lpc_ray.verification.base import Benchmark, Examination, Judgement, rows_of
-from lpc_ray.verification.sandbox import MIB, Execution, Limits, check_available
+from lpc_ray.verification.sandbox import check_available
+from lpc_ray.verification.supervision import MIB, Execution, Limits
 from lpc_ray.verification.task_runner import Preflight, Rules, TestReport, laid_out, preflight, run_program, run_tests
 
 SCORER = "skillsbench/1"
 LEAK_WORDS = 12
-_BLOCK = re.compile(r"```(?:python3?|py)[ \t]*\n(.*?)(?:\n```|\Z)", re.DOTALL | re.IGNORECASE)
+_BLOCK = re.compile(r"```(?:python3?|py)[ \t]*\n(.*?)(?:^```|\Z)", re.DOTALL | re.IGNORECASE | re.MULTILINE)
 _ERROR_TAIL = 2000
 
 
@@ -71,23 +72,30 @@ class SkillsBench(Benchmark):
         return messages
 
     def examine(self, case: Case, ask: Ask) -> Examination:
-        check_available(self.rules.unsandboxed)
         task = self.tasks[case.id]
         ready = self.preflight(case.id)
         if ready.status != "ready":
             return Judgement(ready.status, "", 0, len(ready.names))
+        opening = ask.messages
         for attempt in range(1, self.attempts + 1):
             reply = yield ask
             code = program_in(reply.text)
             judgement, error = self._judge(task, code, ready)
             if error is None or attempt == self.attempts:
                 break
-            ask = replace(ask, messages=(*ask.messages, *_feedback(reply.text, error)))
+            ask = replace(ask, messages=(*opening, *_feedback(reply.text, error)))
         figures = {**judgement.figures, "attempts": attempt, "cap_hit": float(reply.finish_reason == "length")}
         return replace(judgement, figures=figures)
 
     def preflight(self, name: str) -> Preflight:
+        self.check_runnable()
         return preflight(self.tasks[name], self.digests[name], self.rules)
+
+    def added_tokens(self, max_tokens: int) -> int:
+        return max_tokens + _ERROR_TAIL if self.attempts > 1 else 0
+
+    def check_runnable(self) -> None:
+        check_available(self.rules.unsandboxed)
 
     def readiness(self) -> list[str]:
         return [_readiness(name, self.preflight(name)) for name in self.tasks]
@@ -115,7 +123,7 @@ def _readiness(name: str, found: Preflight) -> str:
 def program_in(reply: str) -> str | None:
     """The last ```python block of a reply, also where the reply was cut within it; None when there is none."""
     blocks = _BLOCK.findall(reply)
-    return blocks[-1] if blocks and blocks[-1].strip() else None
+    return blocks[-1].rstrip() or None if blocks else None
 
 
 def leaked(prompt: str, skill: str, allowed: str = "") -> str | None:

@@ -15,7 +15,8 @@ from typing import Literal
 
 from lpc_ray.datasets.skillsbench import Task, placements
 from lpc_ray.errors import VerificationError
-from lpc_ray.verification.sandbox import Execution, Limits, Sandbox, open_sandbox, own
+from lpc_ray.verification.sandbox import Sandbox, open_sandbox, own
+from lpc_ray.verification.supervision import Execution, Limits
 
 _REPORT, _REPORT_BYTES = "report.xml", 16 * 1024**2
 # -I: neither the working directory nor anything a program left in its home can stand in for a module or a conftest.

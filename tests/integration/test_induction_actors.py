@@ -8,9 +8,11 @@ import pytest
 import ray
 
 from lpc_ray.adapters.engine_pool import EnginePool
-from lpc_ray.adapters.ray_data import InductionTask, cut_batches, induce
+from lpc_ray.adapters.ray_data import TraceWork, cut_batches, induce
 from lpc_ray.config import InductionResources
 from lpc_ray.embedded_model import EMBEDDED_MODEL
+from lpc_ray.errors import ConfigError
+from lpc_ray.inducer import InductionTask
 from lpc_ray.induction import build_family
 from lpc_ray.induction.base import plan_units
 from lpc_ray.records import TOP_K, Document
@@ -63,15 +65,15 @@ def test_two_actors_work_disjoint_chunks_whose_union_is_complete(tmp_path, pool)
     tokenizer = TextTokenizer(EMBEDDED_MODEL)
     document = Document("d.md", text, "d" * 32)
     units = plan_units(build_family("ss", SETTINGS), "ss", [document], tokenizer.spans, "", 0)
-    task = InductionTask("ss", SETTINGS, 0, EMBEDDED_MODEL, None, "", 256, Store(str(tmp_path)))
+    task, store = InductionTask("ss", SETTINGS, 0, EMBEDDED_MODEL, None, "", 256), Store(str(tmp_path))
 
-    batches = list(induce([("t", task, units)], engine_pool, RESOURCES))
+    batches = list(induce([TraceWork("t", task, store, units)], engine_pool, RESOURCES))
     assert sum(batch.units for batch in batches) == len(units) == 12
     assert len({batch.actor for batch in batches}) == 2
     per_call = [chunk for call in ray.get(replica.seen.remote()) for chunk in call]
     # Each chunk was asked about in two calls of one actor (questions, then answers), and in no other.
     assert set(Counter(per_call).values()) == {2} and len(set(per_call)) == 4
-    rows = TraceStore(task.store).rows()
+    rows = TraceStore(store).rows()
     assert {row.unit for row in rows} == {unit.id for unit in units}
     assert len(rows) == len({row.id for row in rows}) == 12
 
@@ -87,3 +89,14 @@ def test_batches_hold_whole_chunks_and_every_unit_once():
         if size >= 3:
             homes = [{unit.chunk.digest for unit in batch} for batch in batches]
             assert sum(map(len, homes)) == len(set().union(*homes)), "a chunk was cut although it fits a batch"
+
+
+def test_what_an_actor_refuses_reaches_the_user_as_it_is(tmp_path, pool):
+    engine_pool, _ = pool
+    settings = {**SETTINGS, "thinking_probability": 1.0}
+    document = Document("d.md", "Nothing much. " * 40, "e" * 32)
+    units = plan_units(build_family("ss", settings), "ss", [document], TextTokenizer(EMBEDDED_MODEL).spans, "", 0)
+    task = InductionTask("ss", settings, 0, EMBEDDED_MODEL, None, "", 256)
+    with pytest.raises(ConfigError, match="no switch enable_thinking"):
+        list(induce([TraceWork("t", task, Store(str(tmp_path)), units[:3])], engine_pool, RESOURCES))
+    assert not list(tmp_path.iterdir())

@@ -1,11 +1,13 @@
 """ASHA on the verified score: a falling loss does not save an arm whose score stays flat, nor does noise kill a good one."""
 
+import math
+
 import pytest
 import ray
 from ray import tune
 from ray.tune import Callback, RunConfig, TuneConfig
 
-from lpc_ray.adapters.ray_tune import TolerantASHA
+from lpc_ray.adapters.ray_tune import TolerantASHA, score_of
 
 STEPS = (0, 1, 2, 4, 8, 16, 24, 48)
 
@@ -53,3 +55,7 @@ def test_a_flat_score_is_stopped_while_a_score_within_one_standard_error_goes_on
     ).fit()
     assert last.seen[15]["step"] == 48 and last.seen[13]["step"] == 48
     assert last.seen[1]["step"] == 24 and last.seen[1]["loss"] < 1
+
+
+def test_the_score_of_no_counted_case_is_no_number():
+    assert math.isnan(score_of(())["score"])

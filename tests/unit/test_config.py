@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from lpc_ray.cli import run_job
 from lpc_ray.config import load
 from lpc_ray.errors import ConfigError, DataError
 from lpc_ray.induction import build_family, family_names
@@ -162,6 +163,18 @@ def test_a_trace_set_that_cost_less_than_training_is_to_have_is_refused(monkeypa
     plan.check_teacher_tokens(sets["curated"], 0)
     with pytest.raises(DataError, match="families.ss: got 499 teacher tokens"):
         plan.check_teacher_tokens(sets["ss"], 499)
+
+
+def test_a_preview_is_asked_for_by_count_and_replaces_the_work(monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    called = []
+    jobs = {"work": lambda plan, run: called.append("work"), "preview": lambda plan, count: called.append(count)}
+    run_job("x", arguments=["--preview", "3"], **jobs)
+    run_job("x", arguments=[], **jobs)
+    assert called == [3, "work"]
+    with pytest.raises(SystemExit):
+        run_job("x", arguments=["--preview", "0"], **jobs)
+    assert "got '0', wanted a whole number above 0" in capsys.readouterr().err
 
 
 def test_a_dry_run_loads_neither_torch_nor_any_framework():

@@ -169,6 +169,7 @@ def test_a_budget_of_teacher_tokens_takes_whole_units_and_pays_for_dropped_rows(
     told = store.summary(59)
     assert (told["rows"], told["teacher_tokens"], told["dropped"]) == (3, 40, {"empty_answer": 1})
     assert len(store.rows(80)) == len(store.rows()) == 7 and store.rows(19) == []
+    assert store.digest(80) == store.digest() != store.digest(59)
 
 
 def test_a_batch_written_twice_is_there_once_and_a_real_duplicate_is_refused(tmp_path):

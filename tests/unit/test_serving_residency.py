@@ -180,7 +180,34 @@ def test_a_request_that_waits_for_room_is_not_overtaken_for_ever(tmp_path):
     _run(scenario())
 
 
-@settings(max_examples=15, deadline=None)
+def test_two_that_need_each_others_room_do_not_wait_for_ever(tmp_path):
+    async def scenario():
+        tier = HostTier(tmp_path / "host", LIMIT, Files(seconds=0.01), patience_seconds=0.02)
+        await _use(tier, ["c"])
+        async with tier.lease(["c"]):
+            waiting = [asyncio.create_task(_use(tier, digests)) for digests in (["d"], ["b"], ["c", "a"], ["a", "d"])]
+            await asyncio.sleep(0.1)
+        await asyncio.gather(*waiting)
+        assert tier.resident_bytes <= LIMIT
+
+    _run(scenario())
+
+
+def test_a_composition_that_gives_up_holds_nothing(tmp_path):
+    async def scenario():
+        tier = HostTier(tmp_path / "host", LIMIT, Files(seconds=0.05))
+        waiting = asyncio.create_task(_use(tier, ["a", "b"]))
+        await asyncio.sleep(0.02)
+        waiting.cancel()
+        await asyncio.sleep(0.3)
+        await _use(tier, ["d"])
+        await _use(tier, ["c"])
+        assert set(tier.residents()) == {"c"} or set(tier.residents()) == {"b", "c"}
+
+    _run(scenario())
+
+
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.lists(st.sampled_from("abcd"), min_size=1, max_size=2, unique=True), min_size=1, max_size=25))
 def test_concurrent_requests_for_one_or_two_prefixes_all_end_and_the_limit_holds(tmp_path_factory, requests):
     async def scenario():

@@ -93,8 +93,9 @@ def test_bodies_that_are_no_request_are_refused():
         with pytest.raises(Refusal) as caught:
             json_body(raw)
         assert caught.value.status == status
-    with pytest.raises(Refusal):
-        check_request([])
+    for body in ([], {"n": 17}):
+        with pytest.raises(Refusal):
+            check_request(body)
 
 
 def test_prefixes_in_order_make_salt_placeholders_and_parameters():

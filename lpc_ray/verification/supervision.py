@@ -1,0 +1,164 @@
+"""Runs a process under limits that only an onlooker can keep: wall time, output, and what all its descendants use."""
+
+import os
+import socket
+import subprocess
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import psutil
+
+from lpc_ray.errors import VerificationError
+
+MIB = 1024**2
+POLL_SECONDS = 0.05
+START_SECONDS = 60.0
+# Outside a sandbox a daemon may hold the pipe for as long as it likes.
+_DRAIN_SECONDS = 5.0
+Limit = Literal["", "time", "memory", "output", "disk"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one program may use. `memory_bytes`: address space of each process, and resident memory of all together.
+
+    `file_bytes`: one file. `disk_bytes`: the handed-in folders together, and /tmp. `output_bytes`: stdout plus stderr.
+    """
+
+    seconds: float = 60.0
+    memory_bytes: int = 2048 * MIB
+    processes: int = 64
+    file_bytes: int = 64 * MIB
+    disk_bytes: int = 256 * MIB
+    output_bytes: int = MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """How a program ended. `exceeded`: the limit it was killed for; the exit code then says nothing."""
+
+    exit_code: int
+    output: str
+    error: str
+    seconds: float
+    exceeded: Limit = ""
+
+
+def supervised(command: list[str], limits: Limits, home: Path, is_greeting: bool = True, **how: Any) -> Execution:
+    """Run `command` in the limits; what it started ends with it. home: the folder whose size counts as disk use.
+
+    is_greeting: the command says a word on its stdin, a socket, when it stands, and waits for one before it goes on.
+    Raises: VerificationError when a command that greets ends or hangs before it has done so.
+    """
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        process = subprocess.Popen(
+            command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, **how
+        )
+        theirs.close()
+        assert process.stdout is not None and process.stderr is not None
+        readers = [_Reader(process.stdout, limits.output_bytes), _Reader(process.stderr, limits.output_bytes)]
+        exceeded: Limit = ""
+        try:
+            greeted = not is_greeting or _greet(ours)
+            started = time.monotonic()
+            while greeted and process.poll() is None and not exceeded:
+                time.sleep(POLL_SECONDS)
+                exceeded = _exceeded(process, readers, limits, home, time.monotonic() - started)
+        finally:
+            _kill(process)
+    for reader in readers:
+        reader.join(_DRAIN_SECONDS)
+    if not exceeded and sum(reader.seen for reader in readers) > limits.output_bytes:
+        exceeded = "output"
+    output, error = (reader.text() for reader in readers)
+    if not greeted:
+        raise VerificationError(f"sandbox: {error.strip() or 'did not start'}")
+    return Execution(process.returncode, output, error, time.monotonic() - started, exceeded)
+
+
+def _greet(ours: socket.socket) -> bool:
+    """Wait until the sandbox stands, and let its program start; one that fell over instead says nothing."""
+    ours.settimeout(START_SECONDS)
+    try:
+        if not ours.recv(16):
+            return False
+        ours.sendall(b"go\n")
+    except (ConnectionError, TimeoutError):
+        return False
+    return True
+
+
+def _exceeded(process: subprocess.Popen, readers: list["_Reader"], limits: Limits, home: Path, seconds: float) -> Limit:
+    if seconds > limits.seconds:
+        return "time"
+    if sum(reader.seen for reader in readers) > limits.output_bytes:
+        return "output"
+    if _resident_bytes(process.pid) > limits.memory_bytes:
+        return "memory"
+    return "disk" if _used_bytes(home, limits.disk_bytes) > limits.disk_bytes else ""
+
+
+def _kill(process: subprocess.Popen) -> None:
+    """End the program and all its descendants: in a sandbox they die with its first process."""
+    try:
+        family = psutil.Process(process.pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        family = []
+    process.kill()
+    for child in family:
+        try:
+            child.kill()
+        except psutil.NoSuchProcess:
+            continue
+    process.wait()
+
+
+def _resident_bytes(pid: int) -> int:
+    total = 0
+    try:
+        for child in psutil.Process(pid).children(recursive=True):
+            try:
+                total += child.memory_info().rss
+            except psutil.NoSuchProcess:
+                continue
+    except psutil.NoSuchProcess:
+        pass
+    return total
+
+
+def _used_bytes(folder: Path, enough: int) -> int:
+    """Bytes on disk below `folder`, links not followed; counting ends beyond `enough`. A file counts as 4 KiB at least."""
+    total, waiting = 0, [folder]
+    while waiting and total <= enough:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    total += max(4096, entry.stat(follow_symlinks=False).st_size)
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(Path(entry.path))
+        except (FileNotFoundError, PermissionError):
+            continue
+    return total
+
+
+class _Reader(threading.Thread):
+    """Drains a pipe, keeping its first `keep` bytes."""
+
+    def __init__(self, pipe: IO[bytes], keep: int):
+        super().__init__(daemon=True)
+        self.seen = 0
+        self._pipe, self._keep, self._kept = pipe, keep, bytearray()
+        self.start()
+
+    def run(self) -> None:
+        with self._pipe as pipe:
+            while block := os.read(pipe.fileno(), 65536):
+                self._kept += block[: max(0, self._keep - len(self._kept))]
+                self.seen += len(block)
+
+    def text(self) -> str:
+        return self._kept.decode("utf-8", errors="replace")

@@ -1,0 +1,215 @@
+"""The SkillsBench verifier in real sandboxes: the project's own tasks, feedback, and replies that mean harm."""
+
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from lpc_ray.config import VerificationRecipe
+from lpc_ray.datasets.skillsbench import read_tasks
+from lpc_ray.errors import ConfigError, VerificationError
+from lpc_ray.storage import Store
+from lpc_ray.verification import build_benchmark
+from lpc_ray.verification.outcomes import OutcomeStore, Subject, Verifier
+from lpc_ray.verification.task_runner import Rules, preflight
+from tests.replies import Scripted
+from tests.shared_data import SHARED, needs_shared_data
+
+TASKS = Path(__file__).resolve().parents[2] / "data" / "tasks"
+NAMES = sorted(path.name for path in TASKS.iterdir())
+
+
+def _solution(name: str) -> str:
+    """The Python program inside a task's solve.sh."""
+    task = read_tasks(TASKS)[name]
+    assert task.solution is not None
+    return (task.solution / "solve.sh").read_text().split("<<'PY'\n")[1].split("\nPY\n")[0]
+
+
+def _block(code: str) -> str:
+    return f"Here it is:\n```python\n{code}\n```\n"
+
+
+def _verifier(tmp_path, cases: Path = TASKS, **settings) -> Verifier:
+    settings = {"tune": ["survey-units"], "seconds": 30, **settings}
+    benchmark = build_benchmark(VerificationRecipe(kind="skillsbench", cases=str(cases), settings=settings))
+    return Verifier(benchmark, OutcomeStore(Store(str(tmp_path / "run")), "p"), None, 512)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_reference_passes_and_doing_nothing_fails(name):
+    task = read_tasks(TASKS)[name]
+    found = preflight(task, task.digest, Rules())
+    assert found.status == "ready", found.reason
+    assert len(found.names) >= 5 and found.untouched == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_reply_with_the_references_program_passes_all_tests(tmp_path, name):
+    [outcome] = _verifier(tmp_path, tune=[name]).verify(Subject("s"), "tune", Scripted(_block(_solution(name))))
+    assert outcome.verdict == "pass" and outcome.passed == outcome.total >= 5
+    assert outcome.figures == {"reward": 1.0, "attempts": 1, "cap_hit": 0.0}
+
+
+def test_half_of_the_work_scores_the_tests_it_passes_and_no_reward(tmp_path):
+    code = _solution("survey-units").replace("0.60", "0.00")
+    [outcome] = _verifier(tmp_path).verify(Subject("s"), "tune", Scripted(_block(code)))
+    assert (outcome.verdict, outcome.stage, outcome.passed, outcome.total) == ("fail", "wrong_output", 5, 7)
+    assert outcome.figures["reward"] == 0
+
+
+def test_errors_are_fed_back_for_three_attempts_and_tokens_add_up(tmp_path):
+    broken, right = _block("import nowhere"), _block(_solution("survey-units"))
+    scripted = Scripted("No program.", broken, right)
+    [outcome] = _verifier(tmp_path).verify(Subject("s"), "tune", scripted)
+    assert outcome.verdict == "pass" and outcome.figures["attempts"] == 3 and outcome.prompt_tokens == 15
+    assert [len(ask.messages) for ask in scripted.asked] == [1, 3, 3]
+    assert "no ```python block" in scripted.asked[1].messages[-1]["content"]
+    assert "No module named 'nowhere'" in scripted.asked[2].messages[-1]["content"]
+
+    again = Scripted(broken)
+    [outcome] = _verifier(tmp_path).verify(Subject("t"), "tune", again)
+    assert (outcome.verdict, outcome.stage, len(again.asked)) == ("fail", "exec_error", 3)
+    assert (outcome.passed, outcome.total) == (0, 7)
+
+
+def test_a_later_attempt_finds_its_inputs_untouched(tmp_path):
+    vandal = "import os\nfor name in os.listdir('/root'): os.remove('/root/' + name)\nraise SystemExit(1)"
+    scripted = Scripted(_block(vandal), _block(_solution("survey-units")))
+    [outcome] = _verifier(tmp_path).verify(Subject("s"), "tune", scripted)
+    assert outcome.verdict == "pass" and outcome.figures["attempts"] == 2
+
+
+CONFTEST = "import pytest\n@pytest.hookimpl\ndef pytest_runtest_call(item): item.runtest = lambda: None"
+PLANT = f"""
+import os, pathlib
+text = {CONFTEST!r}
+for name in ("conftest.py", "sitecustomize.py", "usercustomize.py", "pytest.py", "csv.py", "test_outputs.py"):
+    pathlib.Path("/root", name).write_text(text)
+pathlib.Path("/root/pytest.ini").write_text("[pytest]\\naddopts = -k nothing")
+site = pathlib.Path("/root/.local/lib/python3.11/site-packages")
+site.mkdir(parents=True)
+(site / "usercustomize.py").write_text("import os; os._exit(0)")
+"""
+
+
+@pytest.mark.parametrize(
+    ("reply", "stage"),
+    [
+        ("", "no_code"),
+        ("I cannot do this.", "no_code"),
+        ("```python\n```", "no_code"),
+        (_block("pass"), "wrong_output"),
+        (_block("def broken(:"), "exec_error"),
+        (_block("open('/root/survey_metric.csv', 'w').write('nonsense')"), "wrong_output"),
+        (_block("import os\nwhile True: os.fork()"), "exec_error"),
+        (_block("open('/usr/escaped', 'w')"), "exec_error"),
+        (_block("print(open('/etc/shadow').read())"), "exec_error"),
+        (_block("import socket; socket.create_connection(('127.0.0.1', 22), 3)"), "exec_error"),
+        (_block("for _ in range(1024): print('x' * 1024**2)"), "exec_error"),
+        (_block("while True: pass"), "timeout"),
+        (_block("import os, signal; os.kill(os.getppid(), signal.SIGKILL)"), "exec_error"),
+        (_block("open('/tests/test_outputs.py', 'w').write('def test(): pass')"), "exec_error"),
+        (_block("import os; print(os.listdir('/solution'))"), "exec_error"),
+        (_block(PLANT), "wrong_output"),
+        (_block("import os; os.symlink('/dev/zero', '/root/survey_metric.csv')"), "wrong_output"),
+    ],
+)
+def test_a_reply_that_is_wrong_or_means_harm_fails_at_its_stage(tmp_path, reply, stage):
+    seconds = 3 if stage == "timeout" else 30
+    verifier = _verifier(tmp_path, attempts=1, seconds=seconds, test_seconds=30)
+    before = {told["pid"] for told in _living()}
+    [outcome] = verifier.verify(Subject("s"), "tune", Scripted(reply))
+    assert (outcome.verdict, outcome.passed, outcome.total) == ("fail", 0, 7)
+    assert outcome.stage == stage
+    deadline = time.monotonic() + 10
+    while any(told["name"] == "bwrap" and told["pid"] not in before for told in _living()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def _living() -> list[dict]:
+    told = [process.info for process in psutil.process_iter(["pid", "name", "status"])]
+    return [each for each in told if each["status"] != psutil.STATUS_ZOMBIE]
+
+
+def _task(folder: Path, test: str, solve: str | None = "echo done > /root/out") -> Path:
+    for name in ("tests", "solution", "environment"):
+        (folder / "t" / name).mkdir(parents=True)
+    (folder / "t" / "instruction.md").write_text("Write the word done to /root/out.")
+    if test:
+        (folder / "t" / "tests" / "test_outputs.py").write_text(test)
+    if solve:
+        (folder / "t" / "solution" / "solve.sh").write_text(solve)
+    return folder
+
+
+GOOD = "def test_out():\n    assert open('/root/out').read() == 'done\\n'\n"
+
+
+@pytest.mark.parametrize(
+    ("test", "solve", "verdict"),
+    [
+        ("", "echo done > /root/out", "empty"),
+        (GOOD, None, "harness_confounded"),
+        (GOOD, "pip install what-is-not-there && echo done > /root/out", "harness_confounded"),
+        ("def test_nothing():\n    pass\n", "true", "harness_confounded"),
+        ("import what_is_not_there\n" + GOOD, "echo done > /root/out", "harness_confounded"),
+    ],
+)
+def test_a_task_that_cannot_be_trusted_is_shown_and_never_scored(tmp_path, test, solve, verdict):
+    verifier = _verifier(tmp_path, _task(tmp_path, test, solve), tune=["t"])
+    scripted = Scripted(_block("open('/root/out', 'w').write('done\\n')"))
+    [outcome] = verifier.verify(Subject("s"), "tune", scripted)
+    assert (outcome.verdict, outcome.passed) == (verdict, 0) and not scripted.asked
+    [line] = verifier.benchmark.readiness()
+    assert line.startswith(f"task t: {verdict}, not scored")
+
+
+def test_leavings_that_keep_the_tests_from_being_collected_are_invalid_and_not_zero(tmp_path):
+    test = "text = open('/root/out').read() if __import__('os').path.exists('/root/out') else ''\n"
+    test += "assert text != 'bad'\ndef test_out():\n    assert text == 'done\\n'\n"
+    verifier = _verifier(tmp_path, _task(tmp_path, test), tune=["t"])
+    [outcome] = verifier.verify(Subject("s"), "tune", Scripted(_block("open('/root/out', 'w').write('bad')")))
+    assert (outcome.verdict, outcome.total) == ("invalid", 1)
+
+
+def test_a_missing_sandbox_stops_the_verification(tmp_path, monkeypatch):
+    verifier = _verifier(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(VerificationError, match="bwrap"):
+        verifier.verify(Subject("s"), "tune", Scripted(_block("pass")))
+    assert verifier.outcomes.get("s", "tune") is None
+
+
+def test_skill_arms_have_the_skill_in_the_prompt_and_all_others_do_not(tmp_path):
+    verifier = _verifier(tmp_path)
+    [case] = verifier.benchmark.cases
+    skill = read_tasks(TASKS)["survey-units"].skills
+    [bare] = verifier.ask(Subject("no_context"), case).messages
+    [full] = verifier.ask(Subject("full", document=skill), case).messages
+    assert skill in full["content"] and full["content"].endswith(bare["content"])
+    assert "fathom" not in bare["content"]
+    with pytest.raises(VerificationError, match="the no-skill prompt holds the skill's text"):
+        Verifier(verifier.benchmark, verifier.outcomes, skill, 512).ask(Subject("no_context"), case)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"tune": ["survey-unit"]}, "got task 'survey-unit', wanted one of deck-rate-update"),
+        ({"held_out": ["survey-units"]}, "got task 'survey-units' in tune and held_out"),
+        ({"tune": []}, "settings.tune"),
+    ],
+)
+def test_settings_that_cannot_be_carried_out_are_refused(tmp_path, settings, message):
+    with pytest.raises(ConfigError, match=message):
+        _verifier(tmp_path, **settings)
+
+
+@needs_shared_data
+def test_the_real_tasks_come_without_tests_and_are_empty(tmp_path):
+    verifier = _verifier(tmp_path, SHARED / "skillsbench", tune=["weighted-gdp-calc"])
+    [outcome] = verifier.verify(Subject("s"), "tune", Scripted("x"))
+    assert outcome.verdict == "empty"

@@ -1,0 +1,62 @@
+"""What a run remembers of its induction, from scripted traces in a real store."""
+
+from pathlib import Path
+
+import pytest
+
+from lpc_ray import evidence
+from lpc_ray.analysis.report import write_report
+from lpc_ray.config import load
+from lpc_ray.inducer import Inducer
+from lpc_ray.plan import make_plan
+from lpc_ray.storage import Store
+from lpc_ray.traces import TraceStore
+from tests.scripted import Teacher, reply
+
+ROOT = Path(__file__).resolve().parents[2]
+SWEEP = "recipe.sweep=[{induction: ss, objective: kl, initializer: first_k}]"
+
+
+@pytest.fixture
+def plan(monkeypatch, tmp_path):
+    monkeypatch.chdir(ROOT)
+    (tmp_path / "general.jsonl").write_text('{"prompt": "Hello"}\n{"prompt": "Goodbye"}')
+    overrides = [
+        SWEEP,
+        "recipe.training.teacher_tokens=30",
+        "recipe.training.general_share=0.1",
+        f"recipe.induction.families.general={{paths: [{tmp_path}/general.jsonl]}}",
+        "recipe.induction.families.ss.conversations_per_chunk=4",
+    ]
+    return make_plan(load(ROOT / "jobs/configs/pi_scale.cpu.yaml", overrides))
+
+
+def _induce(plan, run, one):
+    inducer = Inducer(plan.induction_task(one))
+    teacher = Teacher(lambda ask: reply("The ferry to Atlantis sails at 4718.") if ask.top_k else reply("Which ferry?"))
+    TraceStore(run / f"traces/{one.id}").append(inducer.rows(plan.units(one.family, one.induction_seed), teacher))
+
+
+def test_induction_is_recorded_judged_and_counted_up_to_the_budget(plan, tmp_path):
+    run, [arm] = Store(str(tmp_path)), plan.arms
+    source, general = arm.trace_sets
+    assert evidence.induction_reports(plan, run) == []
+    for one, seconds in ((source, 2.0), (general, 1.0)):
+        _induce(plan, run, one)
+        evidence.add_induction_seconds(run, one, seconds)
+        assert evidence.induction_reports(plan, run) == [] or one is general
+        evidence.judge_induction(plan, run, one)
+    evidence.add_induction_seconds(run, source, 3.0)
+    told = {record["family"]: record for record in evidence.induction_reports(plan, run)}
+    assert told["ss"]["seconds"] == 5.0 and told["general"]["seconds"] == 1.0
+    quality = told["ss"]["quality"]
+    assert quality["kept"] == 8 and quality["teacher_tokens"] == 48 and quality["duplicates"] == 7
+    assert quality["grounding"]["numbers"] == {"stated": 0, "absent": 0}, (
+        "the engine's tokens, not the text, are judged"
+    )
+    assert told["general"]["quality"]["grounding"] is None
+    counts = evidence.trace_counts(plan, run, arm)
+    assert counts["teacher_tokens"] == 30 + 6 and counts["rows"] == 5 + 2 and counts["seconds"] == 6.0
+    write_report(run, "t", {}, [], [], [], evidence.induction_reports(plan, run))
+    assert "general" in run.read_bytes("report.html").decode()
+    assert [record["family"] for record in run.read_json("report.json")["induction"]] == ["ss", "general"]

@@ -1,0 +1,132 @@
+"""Both sides of a prefix: off-source damage, the publish gate, and what the artifact tells of them."""
+
+import json
+
+import pytest
+import torch
+
+from lpc_ray.artifact import publish, read_manifest, tell
+from lpc_ray.config import GateRecipe
+from lpc_ray.errors import ArtifactError, DataError
+from lpc_ray.identity import ModelIdentity
+from lpc_ray.initializers import forward_cache
+from lpc_ray.prefix import attach
+from lpc_ray.storage import Store
+from lpc_ray.verification.drift import kl_drift, text_row
+from lpc_ray.verification.gate import judge, require_passed
+from lpc_ray.verification.off_source import OffSource, abstains, damage
+from lpc_ray.verification.off_source import load as load_off_source
+from lpc_ray.verification.outcomes import OutcomeStore, Subject, Verifier
+from tests.replies import Scripted
+from tests.tiny import tiny_model
+
+IDENTITY = ModelIdentity(
+    model_id="tiny",
+    revision=None,
+    config_hash="c",
+    weights_hash="w",
+    tokenizer_hash="t",
+    chat_template_hash="h",
+    rope="{}",
+    num_layers=2,
+    num_kv_heads=1,
+    head_dim=4,
+    max_positions=256,
+)
+
+
+@pytest.mark.parametrize(
+    ("reply", "declines"),
+    [
+        ("I don't know.", True),
+        ("I don’t know that", True),
+        ("The handbook does not mention it.", True),
+        ("There is no information about this.", True),
+        ("I cannot answer that.", True),
+        ("It is not specified.", True),
+        ("The password is heron.", False),
+        ("I know it well: 12.", False),
+        ("", False),
+    ],
+)
+def test_declining_to_answer_is_told_from_answering(reply, declines):
+    assert abstains(reply) is declines
+
+
+@pytest.fixture
+def off_source(tmp_path) -> OffSource:
+    rows = [
+        {"id": "g1", "question": "Capital of France?", "answers": ["Paris"]},
+        {"id": "u1", "question": "Q?", "answers": []},
+    ]
+    path = tmp_path / "off_source.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return load_off_source(path)
+
+
+def test_damage_is_told_against_the_bare_model(tmp_path, off_source):
+    verifier = Verifier(off_source, OutcomeStore(Store(str(tmp_path / "run")), "p"), None, 8)
+    bare = verifier.verify(Subject("bare"), "held_out", Scripted("Paris", "I do not know"))
+    told = verifier.verify(Subject("told"), "held_out", Scripted("The map room", "It is 12"))
+    found = damage(off_source, bare, told, 0.5, 40)
+    assert (found.accuracy_bare, found.accuracy, found.accuracy_change) == (1, 0, -1)
+    assert (found.abstention_bare, found.abstention) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ('{"id": "a", "question": "q", "answers": ["x"]}', "questions with answers and questions without"),
+        ('{"id": "a", "question": "q"}', "line 1: wanted an object with id, question and answers"),
+        ('{"id": "a", "question": " ", "answers": []}', "line 1: wanted texts that are not empty"),
+        (
+            '{"id": "a", "question": "q", "answers": []}\n{"id": "a", "question": "q", "answers": ["x"]}',
+            "got id 'a' again",
+        ),
+    ],
+)
+def test_a_malformed_off_source_file_is_refused(tmp_path, lines, message):
+    path = tmp_path / "off.jsonl"
+    path.write_text(lines)
+    with pytest.raises(DataError, match=message):
+        load_off_source(path)
+
+
+def test_drift_is_the_kl_of_transformers_own_logits_with_the_text_in_the_prompt():
+    """A first_k prefix is its text: the oracle computes both distributions in plain forwards."""
+    document, prompt, answer = [5, 9, 31, 44, 8, 61], [3, 17, 80], [22, 40, 7, 2]
+    oracle = tiny_model("llama")
+    with torch.inference_mode():
+        bare = oracle(torch.tensor([prompt + answer])).logits[0, len(prompt) - 1 : -1].log_softmax(-1)
+        told = oracle(torch.tensor([document + prompt + answer])).logits[0, -len(answer) - 1 : -1].log_softmax(-1)
+    wanted = torch.nn.functional.kl_div(told, bare, log_target=True, reduction="none").sum(-1).mean()
+    model = attach(tiny_model("llama"))
+    keys, values = forward_cache(model, document)
+    drift, tokens = kl_drift(model, keys, values, [text_row(prompt, answer)])
+    assert tokens == 4 and drift == pytest.approx(float(wanted), abs=1e-6) and drift > 1e-3
+
+
+def test_gate_verdicts_name_what_stood_in_the_way(tmp_path, off_source):
+    verifier = Verifier(off_source, OutcomeStore(Store(str(tmp_path / "run")), "p"), None, 8)
+    bare = verifier.verify(Subject("bare"), "held_out", Scripted("Paris", "I do not know"))
+    found = damage(off_source, bare, bare, 0.25, 40)
+    gate = GateRecipe(min_held_out=0.5, max_kl_drift=0.3, max_accuracy_drop=0.1, min_abstention=0.5)
+    assert judge(gate, 0.5, found).passed
+    assert judge(gate, 0.4, found).reasons == ("got held_out 0.4, wanted at least 0.5",)
+    assert judge(GateRecipe(max_kl_drift=0.2), None, found).reasons == ("got kl_drift 0.25, wanted at most 0.2",)
+    assert judge(gate, None, None).reasons[0] == "held_out was not measured, wanted at least 0.5"
+    assert len(judge(gate, None, None).reasons) == 4
+
+
+def test_the_gates_verdict_is_written_into_the_artifact_and_can_be_required(tmp_path):
+    store = Store(str(tmp_path))
+    manifest = publish(store, torch.ones(2, 3, 1, 4), torch.ones(2, 3, 1, 4), IDENTITY, 1)
+    with pytest.raises(ArtifactError, match="was never put to a gate"):
+        require_passed(manifest, "here")
+    tell(store, manifest.digest, {"gate": {"passed": False, "reasons": ["got kl_drift 2, wanted at most 1"]}})
+    with pytest.raises(ArtifactError, match="got kl_drift 2, wanted at most 1"):
+        require_passed(read_manifest(tmp_path / manifest.digest), "here")
+    tell(store, manifest.digest, {"gate": {"passed": True, "reasons": []}})
+    told = read_manifest(tmp_path / manifest.digest)
+    require_passed(told, "here")
+    assert told.digest == manifest.digest

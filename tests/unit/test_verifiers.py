@@ -1,0 +1,182 @@
+"""Verifier kinds against replies that are right, wrong, empty and malformed."""
+
+import json
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lpc_ray.analysis.row import held_out_fields
+from lpc_ray.config import VerificationRecipe
+from lpc_ray.datasets.gsm8k import marked_number
+from lpc_ray.errors import ConfigError, DataError
+from lpc_ray.records import PrefixRef, digest_of
+from lpc_ray.storage import Store
+from lpc_ray.verification import build_benchmark
+from lpc_ray.verification.base import protocol_of
+from lpc_ray.verification.longhealth import tagged_letter, untagged_letter
+from lpc_ray.verification.outcomes import OutcomeStore, Subject, Verifier
+from lpc_ray.verification.skillsbench import leaked, program_in
+from tests.replies import Scripted
+
+OPTIONS = ["First vertebra", "Seventh vertebra", "Lumbar vertebra", "B and C", "None of these"]
+
+
+@pytest.fixture
+def gsm8k_file(tmp_path):
+    rows = [
+        {"question": f"{n} and {n}?", "answer": f"It is <<{n}+{n}={2 * n}>>{2 * n}.\n#### {2 * n}"} for n in range(40)
+    ]
+    path = tmp_path / "gsm8k.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return path
+
+
+def _verifier(tmp_path, recipe: VerificationRecipe, system: str | None = None) -> Verifier:
+    return Verifier(build_benchmark(recipe), OutcomeStore(Store(str(tmp_path / "run")), "p"), system, 32)
+
+
+@pytest.mark.parametrize(
+    ("reply", "number"),
+    [
+        ("so\n#### 18", "18"),
+        ("#### $1,250.50 in all", "1250.5"),
+        ("#### 3\nNo, again.\n#### -4", "-4"),
+        ("#### 12 - 5 = 7 apples", "7"),
+        ("the answer is 18", None),
+        ("#### none", None),
+        ("####\n18", "18"),
+        ("", None),
+    ],
+)
+def test_gsm8k_reads_the_last_number_after_the_marker(reply, number):
+    assert marked_number(reply) == (None if number is None else Decimal(number))
+
+
+@given(st.integers(-(10**9), 10**9), st.text())
+def test_gsm8k_reads_any_number_back_whatever_stands_before(number, before):
+    assert marked_number(f"{before}\n#### {number:,}") == number
+
+
+def test_gsm8k_scores_strictly_and_tells_the_lenient_score_beside(tmp_path, gsm8k_file):
+    settings = {"num_tune": 4, "num_held_out": 3}
+    verifier = _verifier(tmp_path, VerificationRecipe(kind="gsm8k", cases=str(gsm8k_file), settings=settings))
+    tune = [case for case in verifier.benchmark.cases if case.split == "tune"]
+    texts = [f"#### {tune[0].answers[0]}", f"It is {tune[1].answers[0]}", "#### 999", ""]
+    outcomes = verifier.verify(Subject("s"), "tune", Scripted(*texts))
+    assert [outcome.verdict for outcome in outcomes] == ["pass", "fail", "fail", "fail"]
+    assert [outcome.figures["lenient"] for outcome in outcomes] == [1, 1, 0, 0]
+    assert [outcome.figures["marked"] for outcome in outcomes] == [1, 0, 1, 0]
+    assert {outcome.stage for outcome in outcomes[1:]} == {"wrong_output"}
+    cut = verifier.verify(Subject("t"), "held_out", Scripted("and so", finish_reason="length"))
+    assert [outcome.figures["cap_hit"] for outcome in cut] == [1, 1, 1]
+
+
+def test_gsm8k_draws_the_same_disjoint_cases_from_one_seed_and_others_from_another(gsm8k_file):
+    def ids(split, **settings):
+        recipe = VerificationRecipe(
+            kind="gsm8k", cases=str(gsm8k_file), settings={"num_tune": 5, "num_held_out": 9, **settings}
+        )
+        return [case.id for case in build_benchmark(recipe).cases if case.split == split]
+
+    assert ids("tune") == ids("tune") != ids("tune", seed=1)
+    assert not set(ids("tune")) & set(ids("held_out")) and len(ids("held_out")) == 9
+    with pytest.raises(DataError, match="got 40 problems"):
+        ids("tune", num_held_out=36)
+
+
+@pytest.mark.parametrize(
+    ("reply", "tagged", "untagged"),
+    [
+        ("<answer>B</answer>", "B", None),
+        ("<answer> (b) Seventh</answer>", None, None),
+        ("<answer>B. Seventh vertebra</answer>", "B", None),
+        ("<answer>seventh VERTEBRA</answer>", "B", None),
+        ("<answer>B and C</answer>", "D", None),
+        ("<answer>A</answer> no, <answer>C</answer>", "C", None),
+        ("<answer></answer>", None, None),
+        ("<answer>A or B</answer>", None, None),
+        ("The answer is B.", None, "B"),
+        ("Option C", None, "C"),
+        ("E", None, "E"),
+        ("It was the seventh vertebra.", None, "B"),
+        ("First vertebra or seventh vertebra", None, None),
+        ("A patient came.", None, None),
+        ("", None, None),
+    ],
+)
+def test_longhealth_reads_the_tag_and_never_takes_silence_for_option_a(reply, tagged, untagged):
+    assert tagged_letter(reply, OPTIONS) == tagged
+    if tagged is None and "<answer>" not in reply:
+        assert untagged_letter(reply, OPTIONS) == untagged
+
+
+def test_longhealth_reports_strict_lenient_tags_and_cap_hits(tmp_path):
+    question = {f"answer_{letter}": text for letter, text in zip("abcde", OPTIONS, strict=True)} | {
+        "correct": OPTIONS[1]
+    }
+    questions = [question | {"No": number, "question": f"Q{number}?"} for number in range(6)]
+    path = tmp_path / "longhealth.json"
+    path.write_text(json.dumps({"patient_01": {"name": "N", "questions": questions}}))
+    recipe = VerificationRecipe(kind="longhealth", cases=str(path), settings={"num_tune": 2})
+    verifier = _verifier(tmp_path, recipe)
+    replies = Scripted("<answer>B</answer>", "The answer is B", "<answer>A</answer>", "", finish_reason="length")
+    outcomes = verifier.verify(Subject("s"), "held_out", replies)
+    assert [outcome.passed for outcome in outcomes] == [1, 0, 0, 0] and sum(outcome.total for outcome in outcomes) == 4
+    assert [outcome.figures["lenient"] for outcome in outcomes] == [1, 1, 0, 0]
+    assert [outcome.figures["tagged"] for outcome in outcomes] == [1, 0, 1, 0]
+    assert held_out_fields(outcomes)["figures"] == {"lenient": 0.5, "tagged": 0.5, "cap_hit": 1.0}
+    with pytest.raises(DataError, match="got patient 'patient_09'"):
+        build_benchmark(VerificationRecipe(kind="longhealth", cases=str(path), settings={"patients": ["patient_09"]}))
+    with pytest.raises(DataError, match="wanted more than num_tune = 6"):
+        build_benchmark(VerificationRecipe(kind="longhealth", cases=str(path), settings={"num_tune": 6}))
+
+
+def test_a_setting_that_the_kind_does_not_have_is_refused(gsm8k_file):
+    with pytest.raises(ConfigError, match=r"settings\.patients.*for kind gsm8k, wanted num_tune, num_held_out, seed"):
+        build_benchmark(VerificationRecipe(kind="gsm8k", cases=str(gsm8k_file), settings={"patients": []}))
+
+
+def test_short_answers_keep_their_protocol(tmp_path):
+    rows = [{"id": split, "question": f"{split}?", "answers": ["x"], "split": split} for split in ("tune", "held_out")]
+    path = tmp_path / "cases.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    benchmark = build_benchmark(VerificationRecipe(cases=str(path)))
+    told = [[row["id"], row["question"], row["answers"], row["split"]] for row in rows]
+    assert protocol_of(benchmark, "", 24, {"id": "m"}) == digest_of("short_answer/1", told, "", 24, {"id": "m"})
+
+
+def test_a_prefix_gets_exactly_the_prompt_of_the_bare_model(tmp_path, gsm8k_file):
+    verifier = _verifier(
+        tmp_path, VerificationRecipe(kind="gsm8k", cases=str(gsm8k_file), settings={"num_held_out": 3}), ""
+    )
+    case = verifier.benchmark.cases[0]
+    bare = verifier.ask(Subject("no_context"), case)
+    prefixed = verifier.ask(Subject("d", prefix=PrefixRef("d", "folder", 8)), case)
+    told = verifier.ask(Subject("full", document="the text"), case)
+    assert bare.messages == prefixed.messages and prefixed.prefix is not None
+    assert told.messages[0] == {"role": "system", "content": "the text"} and told.messages[1:] == bare.messages[1:]
+
+
+@pytest.mark.parametrize(
+    ("reply", "program"),
+    [
+        ("Here:\n```python\nprint(1)\n```\nDone.", "print(1)"),
+        ("```py\na\n```\n```python3\nb\n```", "b"),
+        ("```python\nprint(1)", "print(1)"),
+        ("```\nprint(1)\n```", None),
+        ("print(1)", None),
+        ("```python\n\n```", None),
+        ("", None),
+    ],
+)
+def test_the_last_python_block_is_the_program(reply, program):
+    assert program_in(reply) == program
+
+
+def test_a_skills_text_in_a_prompt_is_found_unless_the_task_itself_says_it():
+    skill = "Set the valve to the third mark and wait until the needle stands still for ten seconds."
+    assert leaked(f"Do it.\n\n{skill}", skill) == "Set the valve to the third mark and wait until the needle"
+    assert leaked("Set the valve to the third mark.", skill) is None
+    assert leaked(f"Do it. {skill}", skill, allowed=skill) is None
