@@ -19,8 +19,8 @@ def work(plan, run):
 
 def compare(arguments: list[str]) -> None:
     from lpc_ray.analysis.compare import write_comparison
-    from lpc_ray.analysis.convergence import THRESHOLDS
     from lpc_ray.analysis.results import read_results
+    from lpc_ray.analysis.threshold import THRESHOLDS
     from lpc_ray.storage import Store
 
     parser = argparse.ArgumentParser(description=__doc__)

@@ -12,7 +12,6 @@ from lpc_ray.config import JobConfig, load
 from lpc_ray.errors import LPCError
 from lpc_ray.plan import Plan, make_plan
 from lpc_ray.scale import PatientsConfig, ScaleConfig, focus_job, load_many, patient_jobs
-from lpc_ray.scale_run import draw
 from lpc_ray.storage import Store
 
 DEFAULT_CONFIG = Path(__file__).resolve().parent.parent / "jobs" / "configs" / "pi_scale.cpu.yaml"
@@ -57,6 +56,8 @@ def _run_many(many: ScaleConfig | PatientsConfig, work_many: Callable[..., None]
     first = focus_job(many) if isinstance(many, ScaleConfig) else next(iter(patient_jobs(many).values()))
     run = Store(store_url(first)) / many.name
     if options.dry_run:
+        from lpc_ray.scale_run import draw  # loads what draws the page
+
         _show(make_plan(first, options.unsandboxed), run)
         strata = draw(many).picks if isinstance(many, ScaleConfig) else ()
         for pick in strata:

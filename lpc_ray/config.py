@@ -296,11 +296,13 @@ class TrackingConfig(Strict):
 
 class ReportConfig(Strict):
     """`thresholds`: of the steps-to-quality table, as shares such as 0.5 or `12/19`. `expected_requests`: how often each
-    prefix is expected to be used, for break-even; null is unknown.
+    prefix is expected to be used, for break-even; null is unknown. `served_metrics`: a file with what the server's /metrics
+    answered, whose requests are the observed ones of the arms it names.
     """
 
     thresholds: tuple[float | str, ...] = (0.25, 0.50, 0.60)
     expected_requests: Annotated[int, Field(ge=1)] | None = None
+    served_metrics: str | None = None
 
 
 class JobConfig(Strict):

@@ -6,6 +6,7 @@ from typing import Any
 
 from lpc_ray.analysis.induction_quality import quality
 from lpc_ray.analysis.ledger import ArmRecord, BaselineRecord, StepScore, best_step
+from lpc_ray.analysis.observed import observed_requests
 from lpc_ray.analysis.significance import SCORED
 from lpc_ray.arm_store import ArmStore
 from lpc_ray.artifact import stored_manifest, tell
@@ -176,8 +177,14 @@ def arm_record(plan: Plan, run: Store, arm: Arm) -> ArmRecord:
         dropped_rows=told["dropped"],
         target_tokens_seen=checkpoints[scores[-1].step].targets_seen if scores else 0,
         expected_requests=plan.config.report.expected_requests,
+        observed_requests=_observed(plan).get(arm.name),
         **(_off_source_fields(plan, run, best.digest, held_out) if best else {}),
     )
+
+
+def _observed(plan: Plan) -> dict[str, int]:
+    served = plan.config.report.served_metrics
+    return {} if served is None else observed_requests(served)
 
 
 def _off_source_fields(plan: Plan, run: Store, digest: str, held_out: Sequence[Outcome]) -> dict[str, Any]:

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from lpc_ray.config import GENERAL, JobConfig
+from lpc_ray.analysis.observed import observed_requests
+from lpc_ray.analysis.threshold import quality
+from lpc_ray.config import GENERAL, JobConfig, ReportConfig
 from lpc_ray.errors import DataError
 from lpc_ray.handles import find_digest, parts_of
 from lpc_ray.inducer import InductionTask
@@ -84,6 +86,7 @@ def make_plan(config: JobConfig, unsandboxed: bool = False) -> Plan:
 
     Raises: LPCError for the first thing that cannot be carried out: got, wanted, where.
     """
+    _check_report(config.report)
     recipe = config.recipe
     families = {name: build_family(name, settings) for name, settings in recipe.induction.families.items()}
     documents = read_documents(recipe.source.paths)
@@ -131,3 +134,11 @@ def _check_no_held_out_case(name: str, family: Family, cases: tuple[Case, ...]) 
 
 def _folded(text: str) -> str:
     return " ".join(text.casefold().split())
+
+
+def _check_report(report: ReportConfig) -> None:
+    """A report is written last; what it could not be written with is refused first."""
+    for threshold in report.thresholds:
+        quality(threshold)
+    if report.served_metrics is not None:
+        observed_requests(report.served_metrics)

@@ -5,11 +5,23 @@ A task on which nothing in the run has a score (no tests, a harness that fails i
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from lpc_ray.analysis.results import arm_key
 from lpc_ray.analysis.row import Row, score_fields
 from lpc_ray.analysis.significance import bootstrap_mean
+
+RECIPE = ("induction", "objective", "initializer", "seed", "initializer_seed", "induction_seed")
+MEANS = ("num_tokens", "prompt_tokens", "generated_tokens", "request_tokens", "request_seconds")
+SUMS = (
+    "prefix_bytes",
+    "trace_generation_seconds",
+    "teacher_pass_seconds",
+    "training_seconds",
+    "teacher_tokens",
+    "expected_requests",
+    "observed_requests",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +29,7 @@ class Aggregate:
     """One arm of one run over its tasks.
 
     row: passed and total summed over the tasks that have a score; its score and interval are None unless all have one. Its
-    request and prefix tokens are means over the tasks, its bytes and seconds sums.
+    tokens are means over the tasks, its bytes, seconds and requests sums; what means nothing over tasks is None.
     mean_task_score, mean_low, mean_high: the mean of the tasks' scores and its bootstrap interval over tasks; checks inside a
     task fail together, so that this interval, not that of the pooled checks, says what another set of tasks might give.
     """
@@ -53,28 +65,22 @@ def _aggregate(group: Sequence[Row], tasks: Sequence[str | None]) -> Aggregate:
     scores = [row.score for row in scored.values() if row.score is not None]
     is_whole = bool(tasks) and not uncounted
     interval = bootstrap_mean(scores) if is_whole else None
+    conventions = {row.placeholders_counted for row in group}
     counts = {"passed": passed, "total": total} if total else {"passed": None, "total": None}
-    row = replace(
-        group[0],
-        task=None,
+    row = Row(
+        kind=group[0].kind,
+        name=group[0].name,
         status=f"{len(scored)} of {len(tasks)} tasks",
-        **{name: None for name in ("score", "score_low", "score_high", "best_step", "digest", "source_tokens")},
-        **{
-            name: _mean(group, name)
-            for name in ("prompt_tokens", "generated_tokens", "request_tokens", "request_seconds")
-        },
-        **{name: _sum(group, name) for name in ("prefix_bytes", "teacher_tokens", "observed_requests")},
-        **{
-            name: _sum(group, name) for name in ("trace_generation_seconds", "teacher_pass_seconds", "training_seconds")
-        },
-        num_tokens=_mean(group, "num_tokens"),
-        placeholders_counted=group[0].placeholders_counted
-        if len({r.placeholders_counted for r in group}) == 1
-        else "unknown",
-        note="",
+        run=group[0].run,
+        **{name: getattr(group[0], name) for name in RECIPE},
+        **{name: _sum(group, name) / len(group) for name in MEANS if _sum(group, name) is not None},
+        **{name: _sum(group, name) for name in SUMS},
+        placeholders_counted=conventions.pop() if len(conventions) == 1 else "unknown",
+        is_best_of_seeds=any(row.is_best_of_seeds for row in group),
+        **(score_fields(passed, total) if total and is_whole else counts),
     )
     return Aggregate(
-        row=replace(row, **(score_fields(passed, total) if total and is_whole else counts)),
+        row=row,
         num_tasks=len(tasks),
         uncounted_tasks=uncounted,
         mean_task_score=sum(scores) / len(scores) if scores and is_whole else None,
@@ -86,8 +92,3 @@ def _aggregate(group: Sequence[Row], tasks: Sequence[str | None]) -> Aggregate:
 def _sum(group: Sequence[Row], name: str):
     values = [getattr(row, name) for row in group]
     return None if None in values else sum(values)
-
-
-def _mean(group: Sequence[Row], name: str):
-    total = _sum(group, name)
-    return None if total is None else total / len(group)

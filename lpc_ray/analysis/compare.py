@@ -5,7 +5,6 @@ from dataclasses import asdict, dataclass
 
 from markupsafe import Markup
 
-from lpc_ray.analysis.convergence import THRESHOLDS, Threshold
 from lpc_ray.analysis.files import FolderWriter, csv_bytes, json_bytes
 from lpc_ray.analysis.page import rendered
 from lpc_ray.analysis.pareto import ParetoRow, shared_axes
@@ -13,6 +12,7 @@ from lpc_ray.analysis.plots import pareto_plot
 from lpc_ray.analysis.results import RunResults, arm_key
 from lpc_ray.analysis.row import Row
 from lpc_ray.analysis.tables import RunTables, run_tables
+from lpc_ray.analysis.threshold import THRESHOLDS, Threshold
 from lpc_ray.errors import DataError
 
 COLUMNS = (

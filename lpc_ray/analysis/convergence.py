@@ -7,10 +7,7 @@ from fractions import Fraction
 
 from lpc_ray.analysis.curves import Curve, FirstStep, MeasuredCurve
 from lpc_ray.analysis.ledger import ArmRecord
-from lpc_ray.errors import ConfigError
-
-Threshold = float | str
-THRESHOLDS: tuple[Threshold, ...] = (0.25, 0.50, 0.60)
+from lpc_ray.analysis.threshold import THRESHOLDS, Threshold, quality
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +74,3 @@ def fastest(lines: Sequence[StepsToQuality], at: int) -> list[str]:
     """The names of the lines that reached threshold number `at` at the earliest known step."""
     steps = {line.arm: step for line in lines if isinstance(step := line.steps[at], int)}
     return [name for name, step in steps.items() if step == min(steps.values())]
-
-
-def quality(threshold: Threshold) -> Fraction:
-    """Exactly what is written: 0.6 is 3/5. Raises: ConfigError unless it lies above 0 and at most at 1."""
-    try:
-        value = Fraction(str(threshold).replace(" ", ""))
-    except (ValueError, ZeroDivisionError) as error:
-        raise ConfigError(f"threshold: got {threshold!r}, wanted a fraction such as 0.5 or 12/19") from error
-    if not 0 < value <= 1:
-        raise ConfigError(f"threshold: got {threshold!r}, wanted a fraction above 0 and at most 1")
-    return value

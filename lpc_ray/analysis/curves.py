@@ -52,7 +52,7 @@ class ToldCurve:
     name: str
     best: Fraction
     reached: dict[Fraction, int | None]
-    ended: str = "finished"
+    ended: str = "not told"
     induction: str | None = None
     initializer: str | None = None
     initializer_seed: int | None = None

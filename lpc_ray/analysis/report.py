@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lpc_ray.analysis.convergence import THRESHOLDS, ConvergenceRow, Threshold, convergence, curves
+from lpc_ray.analysis.convergence import ConvergenceRow, convergence, curves
 from lpc_ray.analysis.files import FolderWriter, csv_bytes, json_bytes
 from lpc_ray.analysis.findings import findings
 from lpc_ray.analysis.ledger import ArmRecord, BaselineRecord, rows
@@ -18,6 +18,7 @@ from lpc_ray.analysis.page import html_page
 from lpc_ray.analysis.pareto import ParetoRow
 from lpc_ray.analysis.row import Row
 from lpc_ray.analysis.tables import run_tables
+from lpc_ray.analysis.threshold import THRESHOLDS, Threshold
 from lpc_ray.records import Case
 
 TERMINAL_WIDTH, NAME_WIDTH, STATUS_WIDTH = 110, 34, 19

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from lpc_ray.analysis.aggregate import Aggregate, by_arm
 from lpc_ray.analysis.breakeven import BreakEven, break_even
 from lpc_ray.analysis.contrast import Contrast, contrasts
-from lpc_ray.analysis.convergence import Curve, StepsToQuality, Threshold, steps_to_quality
+from lpc_ray.analysis.convergence import StepsToQuality, steps_to_quality
+from lpc_ray.analysis.curves import Curve
 from lpc_ray.analysis.documents import DocumentVerdict, per_document
 from lpc_ray.analysis.pareto import AXES, ParetoRow, pareto
 from lpc_ray.analysis.row import Row
 from lpc_ray.analysis.seeds import SeedSpread, spreads
+from lpc_ray.analysis.threshold import Threshold
 
 
 @dataclass(frozen=True, slots=True)

@@ -307,3 +307,11 @@ def test_the_page_tells_off_source_damage_and_the_gates_word_or_that_none_was_me
     _, html = write([arm()])
     assert "have nothing to do with its source was not measured" in html
     assert "Off the source" not in html
+
+
+def test_the_page_tells_what_a_verifier_told_beside_its_verdict():
+    told = tuple(replace(outcome, figures={"lenient": 1.0, "cap_hit": 0.0}) for outcome in outcomes(4, 2))
+    _, html = write([arm(held_out=told)])
+    words = " ".join(" ".join(Reader(html).words).split())
+    assert "arm or baseline lenient cap hit curated-ntp-sci-p128-s0 1.00 0.00" in words
+    assert "Beside the score" not in write([arm()])[1]

@@ -17,13 +17,13 @@ def row(name="arm", passed=None, total=None, **fields) -> Row:
 
 
 def test_a_sum_over_tasks_adds_checks_and_seconds_and_averages_tokens():
-    one = row("a", 1, 4, task="t", request_tokens=10, num_tokens=100, prefix_bytes=5, training_seconds=1)
+    one = row("a", 1, 4, task="t", request_tokens=10, num_tokens=100, prefix_bytes=5, training_seconds=1, kl_drift=0.5)
     two = row("a", 6, 6, task="u", request_tokens=30, num_tokens=200, prefix_bytes=7, training_seconds=2)
     (found,) = by_arm([one, two])
     assert (found.row.passed, found.row.total, found.row.score) == (7, 10, 0.7)
     assert found.mean_task_score == pytest.approx((0.25 + 1) / 2)
     assert (found.row.request_tokens, found.row.num_tokens, found.row.prefix_bytes) == (20, 150, 12)
-    assert (found.row.training_seconds, found.row.trace_generation_seconds) == (3, None)
+    assert (found.row.training_seconds, found.row.trace_generation_seconds, found.row.kl_drift) == (3, None, None)
 
 
 def test_an_arm_that_lacks_a_task_has_a_count_and_no_score():

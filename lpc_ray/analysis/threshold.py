@@ -1,0 +1,19 @@
+"""The qualities of the steps-to-quality table, as a user writes them."""
+
+from fractions import Fraction
+
+from lpc_ray.errors import ConfigError
+
+Threshold = float | str
+THRESHOLDS: tuple[Threshold, ...] = (0.25, 0.50, 0.60)
+
+
+def quality(threshold: Threshold) -> Fraction:
+    """Exactly what is written: 0.6 is 3/5. Raises: ConfigError unless it lies above 0 and at most at 1."""
+    try:
+        value = Fraction(str(threshold).replace(" ", ""))
+    except (ValueError, ZeroDivisionError) as error:
+        raise ConfigError(f"threshold: got {threshold!r}, wanted a fraction such as 0.5 or 12/19") from error
+    if not 0 < value <= 1:
+        raise ConfigError(f"threshold: got {threshold!r}, wanted a fraction above 0 and at most 1")
+    return value
