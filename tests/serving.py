@@ -40,6 +40,12 @@ class Oracle:
         messages = [{"role": "user", "content": question}]
         return self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
 
+    def encode(self, text):
+        return self.tokenizer.encode(text, add_special_tokens=False)
+
+    def chat(self, prefixes, question, new_tokens):
+        return self.greedy(prefixes, self.chat_ids(question), new_tokens)
+
     @torch.no_grad()
     def greedy(self, prefixes, prompt_ids, new_tokens):
         """Text and log-probs after the prefixes (keys, values: [L, P, H, D]), each with its own phases, in order."""
@@ -69,7 +75,7 @@ def publish_texts(oracle, store, texts, num_tokens=PREFIX_TOKENS):
     backbone = attach(AutoModelForCausalLM.from_pretrained(oracle.folder, dtype=torch.float32))
     found = {}
     for name, text in texts.items():
-        ids = oracle.tokenizer.encode(text, add_special_tokens=False)
+        ids = oracle.encode(text)
         size = num_tokens[name] if isinstance(num_tokens, dict) else num_tokens
         start = first_k(backbone, ids, size)
         found[name] = publish(store, start.keys, start.values, oracle.identity, 1).digest

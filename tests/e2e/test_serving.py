@@ -33,6 +33,9 @@ KEYS = {
 NOUNS = ("gates", "rain", "bread", "ships", "stone", "glass", "tea", "wool", "sand")
 PROMPTS = [QUESTION, *(f"Say something about {noun}." for noun in NOUNS)]
 PROMPTS += [f"What is {number} plus {number + 3}?" for number in range(10)]
+TELL = "Tell me all about the gate."
+TEXTS = ("\nThe gate is", "In the morning")
+EXACT = ("fact-red", "fact-blue", "fact-black")
 ENGINE = {
     "block_size": 32,
     "num_gpu_blocks_override": 17,
@@ -59,7 +62,35 @@ def digests(oracle, store):
 
 
 @pytest.fixture(scope="module")
-def running(store, digests, tmp_path_factory):
+def odd(oracle, store):
+    """The digest of a prefix of 70 tokens, which is no multiple of the block."""
+    return publish_texts(oracle, store, {"odd": FACTS["fact-white"]}, num_tokens=70)["odd"]
+
+
+@pytest.fixture(scope="module")
+def wanted(oracle, store, digests, odd):
+    """(what stands before the prompt, prompt) → transformers' greedy text and log-probs; made before the server starts."""
+    tensors = {handle: oracle.load(store, digest) for handle, digest in digests.items()}
+    found = {(handle, QUESTION): oracle.chat([tensors[handle]], QUESTION, 6) for handle in FACTS}
+    found |= {(handle, prompt): oracle.chat([tensors[handle]], prompt, 6) for handle in EXACT for prompt in PROMPTS}
+    found |= {(handle, TELL): oracle.chat([tensors[handle]], TELL, 32) for handle in ("fact-red", "fact-blue")}
+    found |= {
+        (pair, QUESTION): oracle.chat([tensors[handle] for handle in pair], QUESTION, 12)
+        for pair in (("fact-red", "fact-blue"), ("fact-blue", "fact-red"))
+    }
+    for text in TEXTS:
+        found["fact-red", text] = oracle.greedy([tensors["fact-red"]], oracle.encode(text), 6)
+    found["bare", QUESTION] = oracle.chat([], QUESTION, 6)
+    material = oracle.encode(FACTS["fact-green"])[:PREFIX_TOKENS]
+    found["text", TEXTS[0]] = oracle.greedy([], [*material, *oracle.encode(TEXTS[0])], 6)
+    keys, values = oracle.load(store, odd)
+    for tokens in (70, 64):
+        found["odd", tokens] = oracle.chat([(keys[:, :tokens], values[:, :tokens])], QUESTION, 6)
+    return found
+
+
+@pytest.fixture(scope="module")
+def running(store, digests, wanted, tmp_path_factory):
     key_file = tmp_path_factory.mktemp("keys") / "keys.yaml"
     key_file.write_text(yaml.safe_dump(KEYS))
     with application(
@@ -104,64 +135,66 @@ def _text(answer):
     return answer.choices[0].message.content
 
 
-@pytest.mark.parametrize("handle", ["fact-red", "fact-blue", "fact-black"])
-def test_greedy_text_is_that_of_transformers_streamed_or_not(client, oracle, store, digests, handle):
-    prefix = oracle.load(store, digests[handle])
-    for prompt in PROMPTS:
-        prompt_ids = oracle.chat_ids(prompt)
-        wanted, logprobs = oracle.greedy([prefix], prompt_ids, 6)
-        answer = _chat(client, handle, prompt, max_tokens=6, logprobs=True)
-        assert _text(answer) == wanted and answer.model == f"{NAME}:{handle}"
+@pytest.mark.parametrize("handle", EXACT)
+def test_greedy_text_is_that_of_transformers_streamed_or_not(url, oracle, wanted, handle):
+    async def ask():
+        client = _client(url, kind=openai.AsyncOpenAI)
+        whole = [_chat(client, handle, prompt, max_tokens=6, logprobs=True) for prompt in PROMPTS]
+        return await asyncio.gather(*whole), await asyncio.gather(*(_streamed(client, handle, p, 6) for p in PROMPTS))
+
+    whole, streamed = asyncio.run(ask())
+    for prompt, answer, chunks in zip(PROMPTS, whole, streamed, strict=True):
+        text, logprobs = wanted[handle, prompt]
+        prompt_tokens = len(oracle.chat_ids(prompt))
+        assert _text(answer) == text and answer.model == f"{NAME}:{handle}"
         got = [token.logprob for token in answer.choices[0].logprobs.content]
         assert got == pytest.approx(logprobs[: len(got)], abs=1e-3)
-        assert answer.usage.prompt_tokens == len(prompt_ids) and answer.usage.prefix_tokens == PREFIX_TOKENS
-        assert answer.usage.total_tokens == len(prompt_ids) + answer.usage.completion_tokens
-        chunks = list(_chat(client, handle, prompt, max_tokens=6, stream=True, stream_options={"include_usage": True}))
-        assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == wanted
+        assert answer.usage.prompt_tokens == prompt_tokens and answer.usage.prefix_tokens == PREFIX_TOKENS
+        assert answer.usage.total_tokens == prompt_tokens + answer.usage.completion_tokens
+        assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == text
         assert {chunk.model for chunk in chunks} == {f"{NAME}:{handle}"}
-        assert chunks[-1].usage.prompt_tokens == len(prompt_ids) and chunks[-1].usage.prefix_tokens == PREFIX_TOKENS
+        assert chunks[-1].usage.prompt_tokens == prompt_tokens and chunks[-1].usage.prefix_tokens == PREFIX_TOKENS
 
 
-def test_first_k_is_the_same_text_in_the_prompt(client, oracle):
-    ids = oracle.tokenizer.encode(FACTS["fact-green"], add_special_tokens=False)[:PREFIX_TOKENS]
-    prompt = oracle.tokenizer.encode("\nThe gate is", add_special_tokens=False)
-    wanted, logprobs = oracle.greedy([], [*ids, *prompt], 6)
+async def _streamed(client, handle, prompt, max_tokens):
+    options = {"stream": True, "stream_options": {"include_usage": True}}
+    return [chunk async for chunk in await _chat(client, handle, prompt, max_tokens=max_tokens, **options)]
+
+
+def test_first_k_is_the_same_text_in_the_prompt(client, oracle, wanted):
+    text, logprobs = wanted["text", TEXTS[0]]
+    prompt = oracle.encode(TEXTS[0])
     answer = client.completions.create(
         model=f"{NAME}:fact-green", prompt=prompt, max_tokens=6, temperature=0, logprobs=0
     )
-    assert answer.choices[0].text == wanted
+    assert answer.choices[0].text == text
     assert answer.choices[0].logprobs.token_logprobs == pytest.approx(logprobs, abs=1e-3)
 
 
-def test_text_completions_take_several_prompts_and_samples(client, oracle, store, digests):
-    prefix = oracle.load(store, digests["fact-red"])
-    prompts = ["The gate is", "In the morning"]
-    model = f"{NAME}:fact-red"
-    answer = client.completions.create(model=model, prompt=prompts, max_tokens=5, temperature=0, n=2)
-    encoded = [oracle.tokenizer.encode(prompt, add_special_tokens=False) for prompt in prompts]
-    wanted = [oracle.greedy([prefix], ids, 5)[0] for ids in encoded]
-    assert [choice.text for choice in answer.choices] == [wanted[0], wanted[0], wanted[1], wanted[1]]
-    assert answer.usage.prompt_tokens == sum(map(len, encoded)) and answer.usage.prefix_tokens == 2 * PREFIX_TOKENS
-    events = client.completions.create(model=model, prompt=prompts[0], max_tokens=5, temperature=0, stream=True)
-    assert "".join(event.choices[0].text for event in events) == wanted[0]
+def test_text_completions_take_several_prompts_and_samples(client, oracle, wanted):
+    model, texts = f"{NAME}:fact-red", [wanted["fact-red", text][0] for text in TEXTS]
+    answer = client.completions.create(model=model, prompt=list(TEXTS), max_tokens=6, temperature=0, n=2)
+    assert [choice.text for choice in answer.choices] == [texts[0], texts[0], texts[1], texts[1]]
+    assert answer.usage.prompt_tokens == sum(len(oracle.encode(text)) for text in TEXTS)
+    assert answer.usage.prefix_tokens == 2 * PREFIX_TOKENS
+    events = client.completions.create(model=model, prompt=TEXTS[0], max_tokens=6, temperature=0, stream=True)
+    assert "".join(event.choices[0].text for event in events) == texts[0]
 
 
-def test_the_bare_model_answers_as_transformers_does(client, oracle):
-    answer = _chat(client, None, QUESTION, max_tokens=8)
-    assert _text(answer) == oracle.greedy([], oracle.chat_ids(QUESTION), 8)[0]
+def test_the_bare_model_answers_as_transformers_does(client, oracle, wanted):
+    answer = _chat(client, None, QUESTION, max_tokens=6)
+    assert _text(answer) == wanted["bare", QUESTION][0]
     assert answer.usage.prefix_tokens == 0 and answer.usage.prompt_tokens == len(oracle.chat_ids(QUESTION))
 
 
-def test_composed_prefixes_stand_in_the_order_given(client, oracle, store, digests):
-    tensors = {handle: oracle.load(store, digests[handle]) for handle in ("fact-red", "fact-blue")}
-    texts = {}
-    for handles in (["fact-red", "fact-blue"], ["fact-blue", "fact-red"]):
-        wanted, _ = oracle.greedy([tensors[handle] for handle in handles], oracle.chat_ids(QUESTION), 12)
+def test_composed_prefixes_stand_in_the_order_given(client, wanted):
+    texts = set()
+    for pair in (("fact-red", "fact-blue"), ("fact-blue", "fact-red")):
         for _ in range(2):
-            answer = _chat(client, "+".join(handles), QUESTION, max_tokens=12)
-            assert _text(answer) == wanted and answer.usage.prefix_tokens == 2 * PREFIX_TOKENS
-        texts[handles[0]] = wanted
-    assert texts["fact-red"] != texts["fact-blue"]
+            answer = _chat(client, "+".join(pair), QUESTION, max_tokens=12)
+            assert _text(answer) == wanted[pair, QUESTION][0] and answer.usage.prefix_tokens == 2 * PREFIX_TOKENS
+        texts.add(_text(answer))
+    assert len(texts) == 2
 
 
 def test_tools_and_response_formats_keep_working(client):
@@ -276,18 +309,16 @@ def _load(http, handle, digest, **more):
     return http.put(f"/v1/prefixes/{handle}", headers=ADMIN, json={"digest": digest, **more})
 
 
-def test_a_moved_handle_leaves_requests_in_flight_on_the_old_prefix(client, http, oracle, store, digests):
-    prefixes = {colour: oracle.load(store, digests[f"fact-{colour}"]) for colour in ("red", "blue")}
-    ids = oracle.chat_ids("Tell me all about the gate.")
-    wanted = {colour: oracle.greedy([prefix], ids, 48)[0] for colour, prefix in prefixes.items()}
+def test_a_moved_handle_leaves_requests_in_flight_on_the_old_prefix(client, http, wanted, digests):
+    red, blue = wanted["fact-red", TELL][0], wanted["fact-blue", TELL][0]
     assert _load(http, "moving", digests["fact-red"]).json()["previous_digest"] is None
-    stream = iter(_chat(client, "moving", "Tell me all about the gate.", max_tokens=48, stream=True))
+    stream = iter(_chat(client, "moving", TELL, max_tokens=32, stream=True))
     parts = [next(stream), next(stream)]
     assert _load(http, "moving", digests["fact-blue"]).json()["previous_digest"] == digests["fact-red"]
-    after = _chat(client, "moving", "Tell me all about the gate.", max_tokens=48)
+    after = _chat(client, "moving", TELL, max_tokens=32)
     parts += list(stream)
-    assert "".join(part.choices[0].delta.content or "" for part in parts) == wanted["red"] != wanted["blue"]
-    assert _text(after) == wanted["blue"]
+    assert "".join(part.choices[0].delta.content or "" for part in parts) == red != blue
+    assert _text(after) == blue
     assert http.delete("/v1/prefixes/moving", headers=ADMIN).json()["deleted"]
     assert _post(http, _body("moving")).status_code == 404
     assert http.delete("/v1/prefixes/moving", headers=ADMIN).status_code == 404
@@ -306,16 +337,12 @@ def test_the_list_shows_tier_bytes_hits_and_cold_load_time_and_a_pin_holds(http)
     assert http.delete("/v1/prefixes/fact-red/pin", headers=ADMIN).json() == {"id": "fact-red", "pinned": False}
 
 
-def test_align_down_serves_whole_blocks_only(client, http, oracle, store):
-    text = {"odd": FACTS["fact-white"]}
-    digest = publish_texts(oracle, store, text, num_tokens=70)["odd"]
-    keys, values = oracle.load(store, digest)
+def test_align_down_serves_whole_blocks_only(client, http, wanted, odd):
     for align, tokens in (("exact", 70), ("down", 64)):
-        assert _load(http, "odd", digest, align=align).json()["num_tokens"] == tokens
-        wanted, _ = oracle.greedy([(keys[:, :tokens], values[:, :tokens])], oracle.chat_ids(QUESTION), 8)
-        answer = _chat(client, "odd", QUESTION, max_tokens=8)
-        assert _text(answer) == wanted and answer.usage.prefix_tokens == tokens
-    assert _load(http, "odd", digest, align="up").status_code == 400
+        assert _load(http, "odd", odd, align=align).json()["num_tokens"] == tokens
+        answer = _chat(client, "odd", QUESTION, max_tokens=6)
+        assert _text(answer) == wanted["odd", tokens][0] and answer.usage.prefix_tokens == tokens
+    assert _load(http, "odd", odd, align="up").status_code == 400
     http.delete("/v1/prefixes/odd", headers=ADMIN)
 
 
@@ -366,12 +393,9 @@ def _metric(http, name, **labels):
     return sum(s.value for s in samples if s.name == name and labels.items() <= s.labels.items())
 
 
-def test_1000_requests_of_32_clients_get_each_its_own_fact(url, http, oracle, store, digests):
-    wanted = {
-        handle: oracle.greedy([oracle.load(store, digest)], oracle.chat_ids(QUESTION), 6)[0]
-        for handle, digest in digests.items()
-    }
-    assert len(set(wanted.values())) == len(wanted)
+def test_1000_requests_of_32_clients_get_each_its_own_fact(url, http, wanted, digests):
+    facts = {handle: wanted[handle, QUESTION][0] for handle in digests}
+    assert len(set(facts.values())) == len(facts)
     counts = {name: _metric(http, name, tier="host") for name in ("lpc_tier_evictions_total", "lpc_tier_misses_total")}
     order = random.Random(0)
     allowed = {"key-of-warm": WARM, "key-of-cold": COLD, "key-of-grey": ("fact-black", "fact-white", *WARM)}
@@ -394,7 +418,7 @@ def test_1000_requests_of_32_clients_get_each_its_own_fact(url, http, oracle, st
             while queue:
                 key, handle = queue.pop()
                 text = _text(await _chat(by_key[key], handle, QUESTION, max_tokens=6))
-                if text != wanted[handle]:
+                if text != facts[handle]:
                     wrong.append((handle, text))
 
         await asyncio.gather(*(one() for _ in range(32)))
