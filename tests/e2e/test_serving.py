@@ -18,7 +18,7 @@ from lpc_ray.artifact import MANIFEST_FILE, TENSOR_FILE, Manifest, publish
 from lpc_ray.storage import Store
 from tests.serving import COLOURS, FACTS, NAME, PREFIX_TOKENS, QUESTION, Oracle, application, publish_texts
 
-DASHBOARD = Path(__file__).resolve().parents[2] / "cluster" / "grafana" / "serving.json"
+DASHBOARD = Path(__file__).resolve().parents[2] / "cluster" / "dashboards" / "serving.json"
 ADMIN = {"Authorization": "Bearer the-admin-key"}
 WARM, COLD = ("fact-red", "fact-orange", "fact-yellow"), ("fact-blue", "fact-green", "fact-purple")
 KEYS = {
