@@ -5,7 +5,10 @@ BIN := $(VENV)/bin
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 LOCK := cluster/requirements-cpu.lock
 
-.PHONY: demo serve test check unit install system
+# GSM8K, LongHealth and SkillsBench as downloaded, in folders gsm8k/, longhealth/ and skillsbench/.
+LPC_DATASETS ?= ../shared/data
+
+.PHONY: demo serve test test-datasets check unit install system
 .DEFAULT_GOAL := demo
 
 install: $(VENV)/.installed
@@ -46,3 +49,6 @@ check: install
 
 test: system check
 	$(BIN)/python -m pytest -q --durations=25 tests/integration tests/e2e tests/browser
+
+test-datasets: install
+	LPC_DATASETS=$(abspath $(LPC_DATASETS)) $(BIN)/python -m pytest -q tests/datasets

@@ -14,7 +14,6 @@ from lpc_ray.verification import build_benchmark
 from lpc_ray.verification.outcomes import OutcomeStore, Subject, Verifier
 from lpc_ray.verification.task_runner import Rules, preflight
 from tests.replies import Scripted
-from tests.shared_data import SHARED, needs_shared_data
 
 TASKS = Path(__file__).resolve().parents[2] / "data" / "tasks"
 NAMES = sorted(path.name for path in TASKS.iterdir())
@@ -223,10 +222,3 @@ def test_skill_arms_have_the_skill_in_the_prompt_and_all_others_do_not(tmp_path)
 def test_settings_that_cannot_be_carried_out_are_refused(tmp_path, settings, message):
     with pytest.raises(ConfigError, match=message):
         _verifier(tmp_path, **settings)
-
-
-@needs_shared_data
-def test_the_real_tasks_come_without_tests_and_are_empty(tmp_path):
-    verifier = _verifier(tmp_path, SHARED / "skillsbench", tune=["weighted-gdp-calc"])
-    [outcome] = verifier.verify(Subject("s"), "tune", Scripted("x"))
-    assert outcome.verdict == "empty"
