@@ -6,7 +6,7 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 LOCK := cluster/requirements-cpu.lock
 
 # GSM8K, LongHealth and SkillsBench as downloaded, in folders gsm8k/, longhealth/ and skillsbench/.
-LPC_DATASETS ?= ../shared/data
+LPC_DATASETS ?= datasets
 
 .PHONY: demo serve test test-datasets check unit install system
 .DEFAULT_GOAL := demo
