@@ -106,7 +106,7 @@ def stratum_jobs(
     ]
     if not sweep:
         raise ConfigError(f"scale {config.name}: the promotion rule lets no family go on to the strata")
-    recipe = copy.deepcopy(config.recipe) | {"sweep": sweep}
+    recipe: dict[str, Any] = {**copy.deepcopy(config.recipe), "sweep": sweep}
     checkpoints = sorted({steps[family] for family in seeds})
     training = {**recipe.get("training", {}), "checkpoint_steps": checkpoints}
     last = focus_job(config).recipe.training.steps

@@ -6,6 +6,7 @@ A task on which nothing in the run has a score (no tests, a harness that fails i
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from lpc_ray.analysis.results import arm_key
 from lpc_ray.analysis.row import Row, score_fields
@@ -66,17 +67,19 @@ def _aggregate(group: Sequence[Row], tasks: Sequence[str | None]) -> Aggregate:
     is_whole = bool(tasks) and not uncounted
     interval = bootstrap_mean(scores) if is_whole else None
     conventions = {row.placeholders_counted for row in group}
-    counts = {"passed": passed, "total": total} if total else {"passed": None, "total": None}
+    counts: dict[str, Any] = {"passed": passed, "total": total} if total else {"passed": None, "total": None}
+    costs: dict[str, Any] = {name: _sum(group, name) for name in (*SUMS, *MEANS)}
+    costs |= {name: costs[name] / len(group) for name in MEANS if costs[name] is not None}
+    convention: dict[str, Any] = {"placeholders_counted": conventions.pop() if len(conventions) == 1 else "unknown"}
     row = Row(
         kind=group[0].kind,
         name=group[0].name,
         status=f"{len(scored)} of {len(tasks)} tasks",
         run=group[0].run,
-        **{name: getattr(group[0], name) for name in RECIPE},
-        **{name: _sum(group, name) / len(group) for name in MEANS if _sum(group, name) is not None},
-        **{name: _sum(group, name) for name in SUMS},
-        placeholders_counted=conventions.pop() if len(conventions) == 1 else "unknown",
         is_best_of_seeds=any(row.is_best_of_seeds for row in group),
+        **{name: getattr(group[0], name) for name in RECIPE},
+        **costs,
+        **convention,
         **(score_fields(passed, total) if total and is_whole else counts),
     )
     return Aggregate(
@@ -89,6 +92,6 @@ def _aggregate(group: Sequence[Row], tasks: Sequence[str | None]) -> Aggregate:
     )
 
 
-def _sum(group: Sequence[Row], name: str):
+def _sum(group: Sequence[Row], name: str) -> Any:
     values = [getattr(row, name) for row in group]
     return None if None in values else sum(values)

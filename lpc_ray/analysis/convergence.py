@@ -67,7 +67,10 @@ def steps_to_quality(lines: Sequence[Curve], thresholds: Sequence[Threshold] = T
     thresholds: fractions of the tune cases, as 0.5 or as `12/19`.
     """
     wanted = [quality(threshold) for threshold in thresholds]
-    return [StepsToQuality(line.name, tuple(map(line.first_step, wanted)), line.best, line.ended) for line in lines]
+    return [
+        StepsToQuality(line.name, tuple([line.first_step(share) for share in wanted]), line.best, line.ended)
+        for line in lines
+    ]
 
 
 def fastest(lines: Sequence[StepsToQuality], at: int) -> list[str]:

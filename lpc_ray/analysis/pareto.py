@@ -9,6 +9,7 @@ they stand beside the axes, and `breakeven` uses them.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from lpc_ray.analysis.row import Convention, Row
 
@@ -78,8 +79,8 @@ def pareto(rows: Sequence[Row], axes: Sequence[str] = AXES) -> list[ParetoRow]:
     ]
 
 
-def dominates(one: Sequence[float], other: Sequence[float]) -> bool:
-    """Whether `one` is nowhere worse than `other` and somewhere better; less is better on every axis."""
+def dominates(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    """Whether `one` (numbers, as in `other`) is nowhere worse than `other` and somewhere better; less is better on every axis."""
     return all(a <= b for a, b in zip(one, other, strict=True)) and tuple(one) != tuple(other)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.stats import binomtest, bootstrap, fisher_exact
@@ -38,7 +39,8 @@ def bootstrap_mean(values: Sequence[float]) -> tuple[float, float] | None:
 def unpaired(first: tuple[int, int], second: tuple[int, int]) -> float:
     """Fisher's exact two-sided p value of two (passed, total), where it is not known which cases each passed."""
     table = [[passed, total - passed] for passed, total in (first, second)]
-    return float(fisher_exact(table).pvalue)
+    result: Any = fisher_exact(table)
+    return float(result.pvalue)
 
 
 @dataclass(frozen=True, slots=True)
