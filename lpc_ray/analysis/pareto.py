@@ -80,7 +80,7 @@ def pareto(rows: Sequence[Row], axes: Sequence[str] = AXES) -> list[ParetoRow]:
 
 
 def dominates(one: Sequence[Any], other: Sequence[Any]) -> bool:
-    """Whether `one` (numbers, as in `other`) is nowhere worse than `other` and somewhere better; less is better on every axis."""
+    """Whether `one` is nowhere worse than `other` and somewhere better; both hold numbers, of which less is better."""
     return all(a <= b for a, b in zip(one, other, strict=True)) and tuple(one) != tuple(other)
 
 
