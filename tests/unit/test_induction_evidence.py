@@ -57,6 +57,6 @@ def test_induction_is_recorded_judged_and_counted_up_to_the_budget(plan, tmp_pat
     assert told["general"]["quality"]["grounding"] is None
     counts = evidence.trace_counts(plan, run, arm)
     assert counts["teacher_tokens"] == 30 + 6 and counts["rows"] == 5 + 2 and counts["seconds"] == 6.0
-    write_report(run, "t", {}, [], [], [], evidence.induction_reports(plan, run))
+    write_report(run, "t", {}, [], [], induction=evidence.induction_reports(plan, run))
     assert "general" in run.read_bytes("report.html").decode()
     assert [record["family"] for record in run.read_json("report.json")["induction"]] == ["ss", "general"]

@@ -11,6 +11,7 @@ from scipy.stats import entropy
 from lpc_ray.analysis.grounding import absent, claims
 from lpc_ray.analysis.induction_quality import entropies, printed, quality
 from lpc_ray.analysis.page import html_page
+from lpc_ray.analysis.tables import run_tables
 from lpc_ray.records import TOP_K, TraceRow
 
 SOURCE = "The director, Marta Quillen, keeps 4718 and 12:40 in a “blue folder”. Lunch is in the Map Room."
@@ -99,5 +100,5 @@ def test_the_quality_is_shown_in_terminal_and_page():
     text = printed("ss", told)
     assert "1 traces kept; dropped: question_cut: 1" in text and "999, Tobias Renn" in text
     record = {"family": "ss", "induction_seed": 0, "seconds": 1.0, "quality": told}
-    page = html_page("t", {}, [], [], [], [], [], [record]).decode()
+    page = html_page("t", {}, [], [], [], run_tables([], [], []), [], [record]).decode()
     assert "1 question_cut" in page and "999, Tobias Renn" in page
