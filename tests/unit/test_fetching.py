@@ -58,8 +58,8 @@ def test_damaged_tensors_are_refused(tmp_path, store, damage):
         "long": whole + b"\0" * 8,
         "empty": b"",
         "text": b"{}" * 100,
-        "other": save({"keys": keys[:1], "values": keys[:1]}),
-        "swapped": save({"keys": keys, "values": keys}),
+        "other": save({"keys": keys[:1].clone(), "values": keys[1:].clone()}),
+        "swapped": save({"keys": keys, "values": keys.clone()}),
         "infinite": save({"keys": keys / 0, "values": keys}),
         "huge header": (1 << 60).to_bytes(8, "little") + whole[8:],
     }
