@@ -5,17 +5,9 @@ from lpc_ray.cli import run_job
 
 
 def work(plan, run):
-    from lpc_ray.adapters.pipeline import Pipeline, connect
-    from lpc_ray.console import Console
+    from lpc_ray.adapters.pipeline import run_stages
 
-    console = Console()
-    connect(plan)
-    pipeline = Pipeline(plan, run, console)
-    pipeline.induce()
-    pipeline.baselines()
-    pipeline.sweep()
-    pipeline.held_out()
-    pipeline.report()
+    run_stages(plan, run, "induce", "baselines", "sweep", "held_out", "report")
 
 
 if __name__ == "__main__":

@@ -5,11 +5,9 @@ from lpc_ray.cli import run_job
 
 
 def work(plan, run):
-    from lpc_ray.adapters.pipeline import Pipeline
-    from lpc_ray.console import Console
+    from lpc_ray.adapters.pipeline import run_stages
 
-    pipeline = Pipeline(plan, run, Console())
-    pipeline.report()
+    run_stages(plan, run, "report")
 
 
 if __name__ == "__main__":

@@ -5,13 +5,9 @@ from lpc_ray.cli import run_job
 
 
 def work(plan, run):
-    from lpc_ray.adapters.pipeline import Pipeline, connect
-    from lpc_ray.console import Console
+    from lpc_ray.adapters.pipeline import run_stages
 
-    connect(plan)
-    pipeline = Pipeline(plan, run, Console())
-    pipeline.baselines()
-    pipeline.held_out()
+    run_stages(plan, run, "baselines", "held_out")
 
 
 if __name__ == "__main__":

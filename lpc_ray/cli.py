@@ -32,7 +32,8 @@ def run_job(description: str | None, work: Callable[..., None], arguments: list[
         else:
             work(plan, run)
     except LPCError as error:
-        print(f"error: {error}", file=sys.stderr)
+        # Ray raises a worker's error as one that quotes the whole traceback, with the error itself as its cause.
+        print(f"error: {getattr(error, 'cause', error)}", file=sys.stderr)
         sys.exit(2)
 
 

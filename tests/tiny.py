@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
+from lpc_ray.identity import ModelIdentity
 from lpc_ray.records import TOP_K, TraceRow
 
 SHAPE = {
@@ -19,6 +20,19 @@ SHAPE = {
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
+IDENTITY = ModelIdentity(
+    model_id="tiny",
+    revision=None,
+    config_hash="c0",
+    weights_hash="w0",
+    tokenizer_hash="t0",
+    chat_template_hash="h0",
+    rope="{}",
+    num_layers=3,
+    num_kv_heads=2,
+    head_dim=8,
+    max_positions=256,
+)
 
 
 def tiny_model(model_type: str = "llama", seed: int = 0, **changes) -> PreTrainedModel:

@@ -1,6 +1,8 @@
 """A named pool of vLLM engine replicas on Ray: it teaches, verifies, and outlives whoever asks it."""
 
+import asyncio
 import hashlib
+import os
 from dataclasses import dataclass
 
 import ray
@@ -12,16 +14,31 @@ from lpc_ray.records import Ask, Reply
 
 
 class EngineReplica:
-    """One engine in one actor; concurrent callers share its batches."""
+    """One engine in one actor; concurrent callers share its batches.
+
+    It starts on the first call, so that an actor that Ray has restarted serves the calls that Ray retries. When vLLM's own
+    processes have died, the actor follows them, and Ray makes a new one.
+    """
 
     def __init__(self, settings: EngineSettings):
         self._engine = VLLMEngine(settings)
+        self._starting = asyncio.Lock()
+        self._started = False
 
     async def start(self) -> None:
-        await self._engine.start()
+        async with self._starting:
+            if not self._started:
+                await self._engine.start()
+                self._started = True
 
     async def generate(self, asks: list[Ask]) -> list[Reply]:
-        return await self._engine.generate(asks)
+        await self.start()
+        try:
+            return await self._engine.generate(asks)
+        except Exception:
+            if self._engine.is_dead():
+                os._exit(1)
+            raise
 
 
 @dataclass(frozen=True)
@@ -31,29 +48,30 @@ class EnginePool:
     name: str
     replicas: int
 
-    def generate(self, asks: list[Ask], affinity: str | None = None) -> list[Reply]:
+    def generate(self, asks: list[Ask], by_first_message: bool = False) -> list[Reply]:
         """Replies in the order of `asks`; blocks.
 
-        affinity: asks with the same key go to one replica, whose prefix cache then holds what they share. Without a key
-        the asks are spread over all replicas. Raises: what the engine raises, and RayActorError when a replica died.
+        by_first_message: asks that open with the same message go to one replica, whose prefix cache then holds what they
+        share; otherwise the asks are spread evenly. Raises: what the engine raises, and RayActorError when a replica died
+        more often than it may be restarted.
         """
-        if not asks:
-            return []
-        if affinity is not None:
-            return ray.get(self._replica(_slot(affinity, self.replicas)).generate.remote(asks))
-        count = min(self.replicas, len(asks))
-        parts = [self._replica(slot).generate.remote(asks[slot::count]) for slot in range(count)]
-        replies: list[Reply | None] = [None] * len(asks)
-        for slot, part in enumerate(ray.get(parts)):
-            replies[slot::count] = part
-        return replies  # type: ignore[return-value]
+        slots = [
+            _slot(ask.messages[0]["content"], self.replicas) if by_first_message and ask.messages else n % self.replicas
+            for n, ask in enumerate(asks)
+        ]
+        numbers = {slot: [n for n, at in enumerate(slots) if at == slot] for slot in sorted(set(slots))}
+        parts = [
+            ray.get_actor(f"{self.name}-{slot}").generate.remote([asks[n] for n in mine])
+            for slot, mine in numbers.items()
+        ]
+        replies: dict[int, Reply] = {}
+        for mine, part in zip(numbers.values(), ray.get(parts), strict=True):
+            replies.update(zip(mine, part, strict=True))
+        return [replies[n] for n in range(len(asks))]
 
-    def _replica(self, slot: int):
-        return ray.get_actor(f"{self.name}-{slot}")
 
-
-def _slot(affinity: str, replicas: int) -> int:
-    return int(hashlib.sha256(affinity.encode()).hexdigest(), 16) % replicas
+def _slot(key: str, replicas: int) -> int:
+    return int(hashlib.sha256(key.encode()).hexdigest(), 16) % replicas
 
 
 def start_engine_pool(name: str, model: ModelRecipe, resources: EngineResources) -> tuple[EnginePool, list, list]:

@@ -7,14 +7,15 @@ import datetime
 import logging
 import os
 import time
-from dataclasses import replace
+from collections.abc import Iterator
 from functools import cached_property
+from typing import Any
 
 import ray
 
 from lpc_ray import evidence
 from lpc_ray.adapters.engine_pool import EnginePool, start_engine_pool
-from lpc_ray.adapters.ray_data import InductionTask, induce
+from lpc_ray.adapters.ray_data import BatchDone, InductionTask, induce
 from lpc_ray.adapters.ray_train import GroupSetup, load_backbone, start_training_group
 from lpc_ray.adapters.ray_tune import SweepWatcher, TrialSetup, prefix_subject, score_of, sweep
 from lpc_ray.adapters.tracking import Tracker
@@ -22,23 +23,25 @@ from lpc_ray.analysis.ledger import best_step
 from lpc_ray.analysis.report import printed_table, write_report
 from lpc_ray.arm_store import ArmStore
 from lpc_ray.artifact import fetch, publish
-from lpc_ray.console import Console, clock
+from lpc_ray.console import Console, Pace, clock
 from lpc_ray.embedded_model import model_cache, resolve_model
 from lpc_ray.errors import LPCError
+from lpc_ray.induction.base import Unit
 from lpc_ray.matrix import Arm
 from lpc_ray.plan import Plan
 from lpc_ray.storage import Store
 from lpc_ray.traces import TraceStore
 from lpc_ray.verification.outcomes import Subject
 
+SECONDS_BETWEEN_LINES = 2
 REPORT_FILES = ("report.html", "report.json", "pareto.csv", "convergence.csv")
 
 
 def connect(plan: Plan) -> None:
     """Join the configured cluster, the one that submitted this job, or start a local Ray."""
-    os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.1")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # Ray Data's actor pool alarms a reader at every start
     cluster = plan.config.cluster
     address = cluster.address or os.environ.get("RAY_ADDRESS")
     quiet = {"log_to_driver": False, "logging_level": "ERROR"}
@@ -47,7 +50,19 @@ def connect(plan: Plan) -> None:
     else:
         ray.init(address="local", num_cpus=cluster.local_cpus, include_dashboard=True, **quiet)
     ray.data.DataContext.get_current().enable_progress_bars = False
-    logging.getLogger("ray.data").setLevel(logging.WARNING)
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+
+
+def run_stages(plan: Plan, run: Store, *stages: str) -> None:
+    """Run the named methods of `Pipeline` in turn; only a report alone needs no Ray."""
+    console = Console()
+    if stages != ("report",):
+        connect(plan)
+    pipeline = Pipeline(plan, run, console)
+    if "sweep" in stages:
+        pipeline.start_ahead()
+    for stage in stages:
+        getattr(pipeline, stage)()
 
 
 class Pipeline:
@@ -63,51 +78,99 @@ class Pipeline:
         self.model = resolve_model(self.recipe.model.id)
         self.verifier = evidence.verifier(plan, run)
         self.cache = model_cache().parent / "prefixes"
+        self._prefills: dict[int, ray.ObjectRef] = {}
         run.check_writable()
         self.tracker = Tracker(plan.config, plan.fingerprint, run)
+
+    def start_ahead(self) -> None:
+        """Where arms are open, begin to load what they need while other stages work: start-up is mostly imports."""
+        if self._open_arms():
+            _ = self._starting_pool, self._training_group
+            for size in evidence.sizes(self.plan):
+                self._publish_prefill(size)
 
     @cached_property
     def pool(self) -> EnginePool:
         """The engine pool, started on first use and waited for."""
-        self.say("engine", f"starting {self.cluster.engine.replicas} vLLM engine(s) with {self.recipe.model.id}")
-        started = time.monotonic()
-        pool, self._engines, ready = start_engine_pool(self.name, self.recipe.model, self.cluster.engine)
+        pool, _, ready = self._starting_pool
         ray.get(ready)
-        self.say("engine", f"ready after {clock(time.monotonic() - started)}")
+        self.say("engine", "ready")
         return pool
 
-    def induce(self) -> None:
-        """Make the missing traces of every trace set."""
-        for arm in self.plan.trace_sets():
-            units = self.plan.units(arm.induction, arm.induction_seed)
-            family = self.plan.families[arm.induction]
-            task = InductionTask(
-                family=arm.induction,
-                settings=self.recipe.induction.families[arm.induction],
-                seed=arm.induction_seed,
-                model=self.recipe.model.id,
-                revision=self.recipe.model.revision,
-                system=self.recipe.prompt.system,
-                max_trace_tokens=self.cluster.engine.max_model_len,
-                pool=None,
-                store=self.run / f"traces/{arm.traces}",
-            )
-            self._induce(arm, task, units, needs_teacher=family.needs_teacher())
+    @cached_property
+    def _starting_pool(self) -> tuple[EnginePool, list, list]:
+        self.say("engine", f"starting {self.cluster.engine.replicas} vLLM engine(s) with {self.recipe.model.id}")
+        return start_engine_pool(self.name, self.recipe.model, self.cluster.engine)
 
-    def _induce(self, arm: Arm, task: InductionTask, units: list, needs_teacher: bool) -> None:
-        missing = len({unit.id for unit in units} - TraceStore(task.store).units())
-        if missing:
-            pool = self.pool if needs_teacher else None
-            started, done = time.monotonic(), 0
-            self.say("induce", f"{arm.induction}: {missing} of {len(units)} units to do")
-            for counts in induce(replace(task, pool=pool), units, self.cluster.induction):
-                done += counts["units"]
-                left = (time.monotonic() - started) / max(done, 1) * (missing - done)
-                self.say("induce", f"{arm.induction}: {done}/{missing} units, ~{clock(left)} left in this stage")
-            evidence.add_induction_seconds(self.run, arm, time.monotonic() - started)
-        told = evidence.trace_set(self.run, arm)
-        dropped = ", ".join(f"{count} {reason}" for reason, count in told["dropped"].items())
-        self.say("induce", f"{arm.induction}: {told['rows']} traces" + (f", dropped: {dropped}" if dropped else ""))
+    @cached_property
+    def _training_group(self) -> tuple[Any, Any]:
+        workers, stage = self.cluster.training.workers, self.cluster.training.zero_stage
+        self.say("train", f"starting {workers} training worker(s), DeepSpeed ZeRO-{stage}")
+        return start_training_group(self._group_setup(), self.name)
+
+    def _open_arms(self) -> list[Arm]:
+        return [arm for arm in self.plan.arms if ArmStore(self.run, arm.id).end(self.plan.protocol) is None]
+
+    def induce(self) -> None:
+        """Make the missing traces of every trace set; those that need no teacher come first, while it starts."""
+        families = self.plan.families
+        sets = sorted(self.plan.trace_sets(), key=lambda arm: families[arm.induction].needs_teacher())
+        work = [(arm, self._induction_task(arm), self._missing_units(arm)) for arm in sets]
+        work = [(arm, task, units) for arm, task, units in work if units]
+        for arm, _, units in work:
+            self.say("induce", f"{arm.induction}: {len(units)} units to do")
+        if work:
+            self._induce(work)
+        for arm in sets:
+            told = evidence.trace_set(self.run, arm)
+            dropped = ", ".join(f"{count} {reason}" for reason, count in told["dropped"].items())
+            self.say("induce", f"{arm.induction}: {told['rows']} traces" + (f", dropped: {dropped}" if dropped else ""))
+
+    def _induce(self, work: list[tuple[Arm, InductionTask, list[Unit]]]) -> None:
+        taught = any(self.plan.families[arm.induction].needs_teacher() for arm, _, _ in work)
+        pool = self._starting_pool[0] if taught else None
+        named = {arm.traces: arm for arm, _, _ in work}
+        left = {arm.traces: len(units) for arm, _, units in work}
+        started, said, busy_until = time.monotonic(), 0.0, dict.fromkeys(named, 0.0)
+        total = sum(left.values())
+        batches = induce([(arm.traces, task, units) for arm, task, units in work], pool, self.cluster.induction)
+        for batch in self._or_engine_failure(batches, taught):
+            left[batch.traces] -= batch.units
+            # Batches overlap in time; a trace set's cost is the time in which at least one of its batches was worked on.
+            seconds = max(0.0, batch.ended - max(batch.started, busy_until[batch.traces]))
+            busy_until[batch.traces] = max(busy_until[batch.traces], batch.ended)
+            evidence.add_induction_seconds(self.run, named[batch.traces], seconds)
+            spent, todo = time.monotonic() - started, sum(left.values())
+            if todo and spent - said >= SECONDS_BETWEEN_LINES:
+                said = spent
+                now = ", ".join(f"{named[key].induction} {count}" for key, count in left.items() if count)
+                rest = clock(spent / max(total - todo, 1) * todo)
+                self.say("induce", f"{total - todo}/{total} units, ~{rest} left in this stage (to do: {now})")
+
+    def _or_engine_failure(self, batches: Iterator[BatchDone], taught: bool) -> Iterator[BatchDone]:
+        """The batches; when they fail because no engine could start, its own error is the one to raise."""
+        try:
+            yield from batches
+        except ray.exceptions.RayError:
+            if taught:
+                ray.get(self._starting_pool[2])
+            raise
+
+    def _missing_units(self, arm: Arm) -> list[Unit]:
+        done = TraceStore(self.run / f"traces/{arm.traces}").units()
+        return [unit for unit in self.plan.units(arm.induction, arm.induction_seed) if unit.id not in done]
+
+    def _induction_task(self, arm: Arm) -> InductionTask:
+        return InductionTask(
+            family=arm.induction,
+            settings=self.recipe.induction.families[arm.induction],
+            seed=arm.induction_seed,
+            model=self.recipe.model.id,
+            revision=self.recipe.model.revision,
+            system=self.recipe.prompt.system,
+            max_trace_tokens=self.cluster.engine.max_model_len,
+            store=self.run / f"traces/{arm.traces}",
+        )
 
     def baselines(self, splits: tuple[str, ...] = ("tune", "held_out")) -> None:
         """Verify the bare model, the document in the prompt, whole and cut, and the untrained prefix."""
@@ -125,28 +188,31 @@ class Pipeline:
     def _prefill(self, num_tokens: int) -> Subject:
         digest = evidence.prefill_digest(self.plan, self.run, num_tokens)
         if digest is None:
-            setup = self._group_setup()
-            digest = ray.get(
-                ray.remote(publish_prefill)
-                .options(num_cpus=self.cluster.training.cpus, num_gpus=self.cluster.training.gpus)
-                .remote(setup, num_tokens)
-            )
+            digest = ray.get(self._publish_prefill(num_tokens))
             evidence.set_prefill_digest(self.plan, self.run, num_tokens, digest)
         return prefix_subject(self.run, digest, num_tokens, self.cache)
 
+    def _publish_prefill(self, num_tokens: int) -> ray.ObjectRef:
+        """The digest of the text prefill of that length, when it is there; asked for once."""
+        if num_tokens not in self._prefills:
+            task = ray.remote(publish_prefill).options(
+                num_cpus=self.cluster.training.cpus, num_gpus=self.cluster.training.gpus
+            )
+            self._prefills[num_tokens] = task.remote(self._group_setup(), num_tokens)
+        return self._prefills[num_tokens]
+
     def sweep(self) -> None:
         """Train and verify every arm that has not ended, under ASHA. Raises: LPCError when an arm failed."""
-        arms, protocol = self.plan.arms, self.plan.protocol
-        open_arms = [arm for arm in arms if ArmStore(self.run, arm.id).end(protocol) is None]
+        arms, open_arms = self.plan.arms, self._open_arms()
         if not open_arms:
             self.say("sweep", f"all {len(arms)} arms have ended")
             return
         pool = self.pool
-        desk, group = start_training_group(self._group_setup(), self.name)
+        desk, group = self._training_group
         last_step = self.recipe.training.steps
         setup = TrialSetup(self.run, self.verifier, pool, desk, last_step, self.cache)
         watcher = SweepWatcher(setup, self._show_result, self._show_end)
-        self._pace = Pace(open_arms, last_step)
+        self._pace = Pace([arm.id for arm in open_arms], self.recipe.training.checkpoints())
         cases = sum(case.split == "tune" for case in self.plan.cases)
         errors = sweep(arms, setup, self.recipe.stopping, cases, watcher, self.name)
         ray.get(desk.close.remote())
@@ -159,7 +225,7 @@ class Pipeline:
         self.tracker.log_step(arm, result)
         number = [known.id for known in self.plan.arms].index(arm.id) + 1
         loss = "" if result["loss"] is None else f"loss {result['loss']:.3f}, "
-        left = self._pace.left(arm, result["step"])
+        left = self._pace.left(arm.id, result["step"], result["training_seconds"], time.monotonic())
         self.say(
             "sweep",
             f"arm {number}/{len(self.plan.arms)} {arm.name} step {result['step']}/{self.recipe.training.steps}: {loss}"
@@ -167,7 +233,7 @@ class Pipeline:
         )
 
     def _show_end(self, arm: Arm, end: dict) -> None:
-        self._pace.ended(arm)
+        self._pace.ended(arm.id)
         best = best_step(evidence.arm_record(self.plan, self.run, arm).steps)
         folder = str(fetch(self.run / "artifacts", best.digest, self.cache)) if best else None
         self.tracker.end_arm(arm, end["status"], folder)
@@ -224,25 +290,3 @@ def publish_prefill(setup: GroupSetup, num_tokens: int) -> str:
         provenance=provenance,
     )
     return manifest.digest
-
-
-class Pace:
-    """How long the sweep has yet to run, from the steps it has taken so far."""
-
-    def __init__(self, arms: list[Arm], last_step: int):
-        self._last_step = last_step
-        self._left = {arm.id: last_step for arm in arms}
-        self._total = last_step * len(arms)
-        self._skipped = 0
-        self._started = time.monotonic()
-
-    def left(self, arm: Arm, step: int) -> float | None:
-        """Seconds, if every open arm runs to its last step; None before there is anything to go by."""
-        if arm.id in self._left:
-            self._left[arm.id] = self._last_step - step
-        remaining = sum(self._left.values())
-        taken = self._total - remaining - self._skipped
-        return (time.monotonic() - self._started) / taken * remaining if taken > 0 else None
-
-    def ended(self, arm: Arm) -> None:
-        self._skipped += self._left.pop(arm.id, 0)

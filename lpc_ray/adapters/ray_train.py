@@ -8,6 +8,7 @@ engine verifies on the same cores. A worker that died is replaced and resumes th
 import asyncio
 from collections import deque
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import ray
@@ -161,13 +162,12 @@ def _worker(config: dict[str, Any]) -> None:
     setup, desk = config["setup"], config["desk"]
     torch.set_num_threads(setup.resources.threads)
     rank = torch.distributed.get_rank()
-    backbone = None
+    load = partial(load_backbone, setup.model, setup.recipe.model.revision, setup.recipe.model.dtype)
+    backbone = load()
     while True:
         arm = _agreed(ray.get(desk.next_arm.remote()) if rank == 0 else None)
         if arm is None:
             return
-        if backbone is None or setup.resources.zero_stage == 3:  # ZeRO-3 has cut the last one up
-            backbone = load_backbone(setup.model, setup.recipe.model.revision, setup.recipe.model.dtype)
         error = None
         try:
             _train_arm(setup, desk, arm, backbone)
@@ -175,6 +175,8 @@ def _worker(config: dict[str, Any]) -> None:
             error = str(problem)
         if rank == 0:
             ray.get(desk.finish.remote(arm.id, error))
+        if setup.resources.zero_stage == 3:  # which has cut this one up
+            backbone = load()
 
 
 def load_backbone(model: str, revision: str | None, dtype: str):

@@ -3,6 +3,7 @@
 A rerun finds its runs again by fingerprint and arm id and logs only what is missing, so a step is never told twice.
 """
 
+import logging
 from typing import Any
 
 import mlflow
@@ -23,6 +24,7 @@ class Tracker:
     def __init__(self, config: JobConfig, fingerprint: str, run: Store):
         if config.tracking.uri is None and not run.is_local:
             raise ConfigError(f"tracking.uri: got none, wanted a server, because the store {run} is not a local folder")
+        logging.getLogger("mlflow").setLevel(logging.WARNING)
         self.uri = config.tracking.uri or f"sqlite:///{run.path('mlflow.db')}"
         self._client = MlflowClient(tracking_uri=self.uri)
         experiment = self._client.get_experiment_by_name(config.tracking.experiment)

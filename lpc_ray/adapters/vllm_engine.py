@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import ValidationError
 
 from lpc_ray.artifact import read_manifest
 from lpc_ray.errors import ArtifactError, ConfigError, DataError
@@ -83,13 +84,18 @@ class VLLMEngine:
         try:
             self._engine = AsyncLLM.from_engine_args(arguments)
         except (ValueError, OSError) as error:
-            raise ConfigError(f"vLLM cannot start with model {settings.model!r}: {error}") from error
+            reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else " ".join(str(error).split())
+            raise ConfigError(f"vLLM cannot start with model {settings.model!r}: {reason}") from error
         self._tokenizer = self._engine.get_tokenizer()
         self.identity = model_identity(settings.model, settings.revision)
         return self
 
     def stop(self) -> None:
         self._engine.shutdown()
+
+    def is_dead(self) -> bool:
+        """Whether vLLM's own processes have ended, so that no request can be answered any more."""
+        return self._engine.errored
 
     async def generate(self, asks: list[Ask]) -> list[Reply]:
         """Replies in the order of `asks`.

@@ -70,6 +70,18 @@ def test_bad_input_is_one_line_and_exit_code_2_and_writes_nothing(tmp_path, over
     assert not store.exists()
 
 
+def test_an_engine_that_cannot_start_is_one_line(tmp_path):
+    result = subprocess.run(
+        _command("verify", f"store.url={tmp_path}", "cluster.engine.max_model_len=100000"),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert result.returncode == 2
+    assert result.stderr.strip().splitlines()[-1].startswith("error: vLLM cannot start with model")
+
+
 def test_a_store_that_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / "runs").write_text("a file")
     result = subprocess.run(
@@ -94,7 +106,7 @@ def _descendant(process: subprocess.Popen, title: str) -> psutil.Process:
 
 
 @pytest.mark.timeout(1800)
-def test_killed_actor_worker_and_driver_lose_nothing_and_a_third_run_reuses_everything(tmp_path, cases):
+def test_killed_actor_engine_worker_and_driver_lose_nothing_and_a_third_run_reuses_everything(tmp_path, cases):
     arguments = ["name=kill", f"store.url={tmp_path}", f"recipe.verification.cases={cases}", *ARROW]
     log = tmp_path / "first.log"
     with open(log, "w") as sink:
@@ -108,6 +120,8 @@ def test_killed_actor_worker_and_driver_lose_nothing_and_a_third_run_reuses_ever
         time.sleep(0.05)
     assert actor is not None, "no induction actor was seen"
     actor.kill()
+    _wait_for(log, "no_context, tune", driver)
+    _descendant(driver, "VLLM::EngineCore").kill()
     _wait_for(log, "strided_rope-p128-s0 step 1/2", driver)
     _descendant(driver, "RayTrainWorker").kill()
     _wait_for(log, "first_k-p128-s0 step 0/2", driver)
@@ -142,7 +156,7 @@ def test_killed_actor_worker_and_driver_lose_nothing_and_a_third_run_reuses_ever
 
 
 @pytest.mark.timeout(1800)
-def test_the_job_runs_on_a_cluster_of_two_cpus_by_submission(tmp_path, cases):
+def test_the_job_runs_on_a_cluster_of_two_cpus_by_submission_with_two_zero3_workers(tmp_path, cases):
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -156,6 +170,9 @@ def test_the_job_runs_on_a_cluster_of_two_cpus_by_submission(tmp_path, cases):
             "name=submitted",
             f"store.url={tmp_path}",
             f"recipe.verification.cases={cases}",
+            "cluster.training.workers=2",
+            "cluster.training.zero_stage=3",
+            "cluster.training.threads=1",
             *ARROW,
         ]
         submit = [*ray, "job", "submit", "--working-dir", ".", "--", *job]

@@ -8,22 +8,8 @@ import torch
 
 from lpc_ray.artifact import MANIFEST_FILE, TENSOR_FILE, fetch, load_prefix, prefix_digest, publish, read_manifest
 from lpc_ray.errors import ArtifactError, PrefixNotFoundError, StorageError
-from lpc_ray.identity import ModelIdentity
 from lpc_ray.storage import Store
-
-IDENTITY = ModelIdentity(
-    model_id="tiny",
-    revision=None,
-    config_hash="c0",
-    weights_hash="w0",
-    tokenizer_hash="t0",
-    chat_template_hash="h0",
-    rope="{}",
-    num_layers=3,
-    num_kv_heads=2,
-    head_dim=8,
-    max_positions=256,
-)
+from tests.tiny import IDENTITY
 
 
 def _tensors(tokens: int = 5, dtype=torch.float32):
