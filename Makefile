@@ -19,7 +19,7 @@ $(VENV)/.installed: $(LOCK) pyproject.toml
 	$(BIN)/pip install --quiet --upgrade pip uv
 	$(BIN)/pip install --quiet --no-deps $$(grep '^torch==' $(LOCK)) || \
 		$(BIN)/pip install --quiet --no-deps --index-url $(TORCH_INDEX) $$(grep '^torch==' $(LOCK))
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps -r $(LOCK)
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --compile-bytecode -r $(LOCK)
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
 	touch $@
 

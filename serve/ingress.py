@@ -164,7 +164,10 @@ class Ingress:
     async def _load(self, handle: str, digest: str, align: str, pinned: bool) -> Entry | None:
         """Load, prove, and only then let the handle point there. Raises: Refusal, and the handle is as it was."""
         server = self._server.options(multiplexed_model_id=digest)
-        told = await server.bring.remote(digest, align)
+        try:
+            told = await server.bring.remote(digest, align)
+        except Exception as error:  # Ray's errors of dead replicas have no common base
+            raise unavailable(error) from error
         if "refusal" in told:
             raise told["refusal"]
         previous = self._registry.move(handle, told["entry"])

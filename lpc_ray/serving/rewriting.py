@@ -49,7 +49,7 @@ def check_request(body: Any, placeholder_id: int = PLACEHOLDER_ID) -> dict[str, 
         if body.get(field) is not None:
             raise Refusal(400, "reserved_field", f"{field}: set by the server, never by a client", param=field)
     for field in _UNSERVED:
-        if body.get(field) not in (None, False):
+        if body.get(field) is not None and body[field] is not False:  # 0 is a request for log-probs
             raise Refusal(400, "unsupported_field", f"{field}: not served here", param=field)
     _check_prompt(body.get("prompt"), placeholder_id)
     samples = body.get("n")

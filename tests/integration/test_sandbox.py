@@ -134,7 +134,7 @@ def test_a_daemon_ends_with_the_program_that_left_it():
 
 
 @pytest.mark.parametrize("wait_seconds", [0.0, 0.02, 0.5])
-def test_a_killed_runner_leaves_no_process_behind(wait_seconds):
+def test_a_killed_runner_leaves_no_process_behind(tmp_path, wait_seconds):
     marker = f"marker-{os.getpid()}-{time.monotonic_ns()}"
     runner = (
         "from lpc_ray.verification.sandbox import open_sandbox, own\n"
@@ -142,7 +142,9 @@ def test_a_killed_runner_leaves_no_process_behind(wait_seconds):
         "with open_sandbox() as sandbox:\n    own(sandbox, sandbox.home)\n"
         f"    sandbox.run(['python3', '-c', 'import time; time.sleep(300)', '{marker}'], Limits(seconds=300))"
     )
-    process = subprocess.Popen([sys.executable, "-c", runner], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    process = subprocess.Popen(
+        [sys.executable, "-c", runner], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
+    )
 
     def alive() -> list[psutil.Process]:
         found = [child for child in psutil.process_iter(["cmdline"]) if marker in (child.info["cmdline"] or [])]

@@ -75,9 +75,10 @@ def test_the_byte_formula_meets_the_published_sizes():
     + ["prompt_logprobs", "echo", "prompt_embeds", "use_beam_search", "suffix"],
 )
 def test_fields_that_reach_into_the_engine_are_refused(field):
-    with pytest.raises(Refusal) as caught:
-        check_request({"model": "m", "messages": [], field: 1})
-    assert caught.value.status == 400 and caught.value.param == field
+    for value in (1, 0, "x", True):
+        with pytest.raises(Refusal) as caught:
+            check_request({"model": "m", "messages": [], field: value})
+        assert caught.value.status == 400 and caught.value.param == field
 
 
 @pytest.mark.parametrize("prompt", [[5, 0, 6], [[5], [0]], [0]])
