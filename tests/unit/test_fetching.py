@@ -58,11 +58,7 @@ def test_damaged_tensors_are_refused(tmp_path, store, damage):
         "long": whole + b"\0" * 8,
         "empty": b"",
         "text": b"{}" * 100,
-<<<<<<< .merge_file_bYp6Mr
         "other": save({"keys": keys[:1].clone(), "values": keys[:1].clone()}),
-=======
-        "other": save({"keys": keys[:1].clone(), "values": keys[1:].clone()}),
->>>>>>> .merge_file_QHkFoT
         "swapped": save({"keys": keys, "values": keys.clone()}),
         "infinite": save({"keys": keys / 0, "values": keys}),
         "huge header": (1 << 60).to_bytes(8, "little") + whole[8:],
