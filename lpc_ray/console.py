@@ -20,37 +20,30 @@ def clock(seconds: float) -> str:
 
 
 class Pace:
-    """How long the sweep has yet to run, from what a training step and a verified checkpoint have cost so far."""
+    """How long a sweep has yet to run, from the time its steps have taken so far, verification included."""
 
-    def __init__(self, arms: list[str], checkpoints: list[int]):
-        self._ahead = {arm: list(checkpoints) for arm in arms}
-        self._at: dict[str, tuple[int, float]] = {}
-        self._steps, self._training_seconds = 0, 0.0
-        self._verified, self._other_seconds = 0, 0.0
-        self._last: float | None = None
+    def __init__(self, arms: list[str], last_step: int):
+        self._last_step = last_step
+        self._ahead = dict.fromkeys(arms, last_step)
+        self._started: float | None = None
+        self._steps = 0
 
-    def left(self, arm: str, step: int, training_seconds: float, now: float) -> float | None:
-        """Take note of a verified checkpoint; returns the seconds left if every open arm runs to its last step.
+    def left(self, arm: str, trained_step: int, is_replayed: bool, now: float) -> float | None:
+        """Take note of a report; returns the seconds left if every open arm runs to its last step.
 
-        None before anything was measured. A checkpoint that a rerun merely repeats, in less time than its training took,
-        is not counted.
+        trained_step: how far the arm's training has come. is_replayed: the report repeats what an earlier session did. None
+        before there is anything to go by: the first report starts the clock.
         """
-        before, trained = self._at.get(arm, (step, training_seconds))
-        self._at[arm] = (step, training_seconds)
-        if self._last is not None and now - self._last >= training_seconds - trained:
-            self._steps += step - before
-            self._training_seconds += training_seconds - trained
-            self._verified += 1
-            self._other_seconds += now - self._last - (training_seconds - trained)
-        self._last = now
         if arm in self._ahead:
-            self._ahead[arm] = [ahead for ahead in self._ahead[arm] if ahead > step]
-        if not self._steps:
+            taken = trained_step - (self._last_step - self._ahead[arm])
+            self._ahead[arm] = self._last_step - trained_step
+            if self._started is None:
+                self._started = now
+            elif not is_replayed:
+                self._steps += taken
+        if self._started is None or not self._steps:
             return None
-        steps = sum(ahead[-1] - self._at.get(key, (0, 0.0))[0] for key, ahead in self._ahead.items() if ahead)
-        checkpoints = sum(map(len, self._ahead.values()))
-        each_step, each_checkpoint = self._training_seconds / self._steps, self._other_seconds / self._verified
-        return steps * each_step + checkpoints * each_checkpoint
+        return (now - self._started) / self._steps * sum(self._ahead.values())
 
     def ended(self, arm: str) -> None:
         self._ahead.pop(arm, None)

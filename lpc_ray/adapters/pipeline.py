@@ -8,6 +8,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import cached_property
 from typing import Any
 
@@ -210,17 +211,28 @@ class Pipeline:
             for initializer, size in evidence.untrained(self.plan)
         ]
         subjects += [(handle, 0, self._adopted(handle)) for handle in evidence.library_handles(self.plan)]
-        for name, size, subject in subjects:
-            for split in splits:
-                self._verify(f"{name} {size or ''}".strip(), subject, split)
+        self._verify(
+            [(f"{name} {size or ''}".strip(), subject, split) for name, size, subject in subjects for split in splits]
+        )
 
-    def _verify(self, label: str, subject: Subject, split: str) -> None:
-        has_cases = any(case.split == split for case in self.plan.cases)
-        if has_cases and self.verifier.outcomes.get(subject.name, split) is None:
-            outcomes = self.verifier.verify(subject, split, self.pool.generate)
-            score, figures = score_of(outcomes), mean_figures(outcomes)
-            beside = "".join(f", {name} {value:.2f}" for name, value in figures.items())
-            self.say("verify", f"{label}, {split}: {score['passed']}/{score['total']} ({score['score']:.0%}){beside}")
+    def _verify(self, wanted: list[tuple[str, Subject, str]]) -> None:
+        """Verify (label, subject, split) where no outcome is stored, all at once, and tell each as it is known."""
+        splits = {case.split for case in self.plan.cases}
+        outcomes = self.verifier.outcomes
+        wanted = [one for one in wanted if one[2] in splits and outcomes.get(one[1].name, one[2]) is None]
+        wanted = list({(subject.name, split): (label, subject, split) for label, subject, split in wanted}.values())
+        if not wanted:
+            return
+        self.say("verify", f"{len(wanted)} scores to find, {self.pool.replicas} engine(s)")
+        with ThreadPoolExecutor(max_workers=len(wanted)) as threads:
+            asked = {
+                threads.submit(self.verifier.verify, subject, split, self.pool.generate): f"{label}, {split}"
+                for label, subject, split in wanted
+            }
+            for done in as_completed(asked):
+                score, figures = score_of(done.result()), mean_figures(done.result())
+                beside = "".join(f", {name} {value:.2f}" for name, value in figures.items())
+                self.say("verify", f"{asked[done]}: {score['passed']}/{score['total']} ({score['score']:.0%}){beside}")
 
     def _untrained_prefix(self, initializer: InitializerName, num_tokens: int) -> Subject:
         key = evidence.untrained_key(self.plan, initializer, num_tokens)
@@ -258,9 +270,18 @@ class Pipeline:
         pool = self.pool
         desk, group = self._training_group
         last_step = self.recipe.training.steps
-        setup = TrialSetup({arm.name: arm for arm in arms}, self.run, self.verifier, pool, desk, last_step, self.cache)
+        setup = TrialSetup(
+            arms={arm.name: arm for arm in arms},
+            run=self.run,
+            verifier=self.verifier,
+            pool=pool,
+            desk=desk,
+            first_decision=min(self.recipe.stopping.grace_steps, last_step),
+            last_step=last_step,
+            cache=self.cache,
+        )
         watcher = SweepWatcher(setup, self._show_result, self._show_end)
-        self._pace = Pace([arm.id for arm in open_arms], self.recipe.training.checkpoints())
+        self._pace = Pace([arm.id for arm in open_arms], last_step)
         self._gauges = SweepGauges(self.plan.config.name, [arm.name for arm in arms])
         cases = sum(case.split == "tune" for case in self.plan.cases)
         errors = sweep(arms, setup, self.recipe.stopping, cases, watcher, self.name)
@@ -275,7 +296,7 @@ class Pipeline:
         self._gauges.result(arm.name, result)
         number = [known.id for known in self.plan.arms].index(arm.id) + 1
         loss = "" if result["loss"] is None else f"loss {result['loss']:.3f}, "
-        left = self._pace.left(arm.id, result["step"], result["training_seconds"], time.monotonic())
+        left = self._pace.left(arm.id, result["trained_step"], result["is_replayed"], time.monotonic())
         self.say(
             "sweep",
             f"arm {number}/{len(self.plan.arms)} {arm.name} step {result['step']}/{self.recipe.training.steps}: {loss}"
@@ -292,12 +313,14 @@ class Pipeline:
 
     def held_out(self) -> None:
         """Name each arm's best step by a handle, and verify it on the held-out cases, which nothing before this reads."""
+        wanted = []
         for arm in self.plan.arms:
             best = best_step(evidence.arm_record(self.plan, self.run, arm).steps)
             if best is not None:
                 set_handle(self.run, arm.name, best.digest)
                 subject = prefix_subject(self.run, best.digest, arm.num_tokens, self.cache)
-                self._verify(f"{arm.name} step {best.step}", subject, "held_out")
+                wanted.append((f"{arm.name} step {best.step}", subject, "held_out"))
+        self._verify(wanted)
 
     def gate(self) -> None:
         """Measure what each arm's best step does off its source, put it to the gate, and write both into its artifact."""

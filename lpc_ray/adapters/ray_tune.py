@@ -29,6 +29,7 @@ from lpc_ray.storage import Store
 from lpc_ray.verification.outcomes import Subject, Verifier
 
 METRIC, TIME = "score", "step"
+VERIFIED_TOGETHER = 4
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class TrialSetup:
     verifier: Verifier
     pool: EnginePool
     desk: Any
+    first_decision: int
     last_step: int
     cache: Path
 
@@ -75,17 +77,21 @@ def prefix_subject(run: Store, digest: str, num_tokens: int, cache: Path) -> Sub
 
 
 def run_trial(config: dict[str, Any], setup: TrialSetup) -> None:
-    """The trainable: one arm from its stored steps to its last, a report per checkpoint."""
+    """The trainable: one arm from its stored steps to its last, a report per checkpoint.
+
+    Before the grace step no report can stop an arm, so training goes on and up to `VERIFIED_TOGETHER` checkpoints are
+    verified in one go: the engine answers many cases at once faster than few.
+    """
     arm = setup.arms[config["arm"]]
     store = ArmStore(setup.run, arm.id)
     recorded = store.checkpoints()
-    for checkpoint in recorded:
-        _verify_and_report(setup, arm, checkpoint)
+    _verify_and_report(setup, arm, recorded, is_replayed=True)
     ended = store.end(setup.verifier.outcomes.protocol)
     if ended is not None or (recorded and recorded[-1].step >= setup.last_step):
         return
     seen = {checkpoint.step for checkpoint in recorded}
     ray.get(setup.desk.enrol.remote(arm))
+    waiting: list[Checkpoint] = []
     while True:
         event = ray.get(setup.desk.next_event.remote(arm.id))
         if "error" in event:
@@ -94,14 +100,19 @@ def run_trial(config: dict[str, Any], setup: TrialSetup) -> None:
             return
         checkpoint = event["checkpoint"]
         if checkpoint.step not in seen:
-            _verify_and_report(setup, arm, checkpoint)
+            waiting.append(checkpoint)
+        if checkpoint.step >= setup.first_decision or len(waiting) == VERIFIED_TOGETHER:
+            _verify_and_report(setup, arm, waiting, is_replayed=False)
+            waiting = []
         ray.get(setup.desk.decide.remote(arm.id, checkpoint.step, True))
 
 
-def _verify_and_report(setup: TrialSetup, arm: Arm, checkpoint: Checkpoint) -> None:
-    subject = prefix_subject(setup.run, checkpoint.digest, arm.num_tokens, setup.cache)
-    outcomes = setup.verifier.verify(subject, "tune", setup.pool.generate)
-    tune.report({**asdict(checkpoint), **score_of(outcomes), "arm": arm.name})
+def _verify_and_report(setup: TrialSetup, arm: Arm, checkpoints: list[Checkpoint], is_replayed: bool) -> None:
+    subjects = [prefix_subject(setup.run, one.digest, arm.num_tokens, setup.cache) for one in checkpoints]
+    told = setup.verifier.verify_all([(subject, "tune") for subject in subjects], setup.pool.generate)
+    for checkpoint, outcomes in zip(checkpoints, told, strict=True):
+        pace = {"trained_step": checkpoints[-1].step, "is_replayed": is_replayed}
+        tune.report({**asdict(checkpoint), **score_of(outcomes), **pace, "arm": arm.name})
 
 
 def score_of(outcomes: tuple[Outcome, ...]) -> dict[str, float]:

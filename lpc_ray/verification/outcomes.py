@@ -1,5 +1,7 @@
 """Ask the cases once, keep the outcomes: a score that exists is never asked for again."""
 
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 
 from lpc_ray.records import Ask, Case, Decoding, Outcome, PrefixRef
@@ -57,6 +59,17 @@ class Verifier:
         outcomes = run_examinations(self.benchmark, asks, generate, self.outcomes.protocol)
         self.outcomes.put(subject.name, split, outcomes)
         return tuple(outcomes)
+
+    def verify_all(self, wanted: Sequence[tuple[Subject, str]], generate: Generate) -> list[tuple[Outcome, ...]]:
+        """As `verify` for each (subject, split), in order; all at once, so that an engine's batches are full.
+
+        generate: called from several threads. A subject that is wanted twice is asked once.
+        """
+        once = {(subject.name, split): (subject, split) for subject, split in wanted}
+        with ThreadPoolExecutor(max_workers=max(1, len(once))) as threads:
+            told = threads.map(lambda one: self.verify(*one, generate), once.values())
+            found = dict(zip(once, told, strict=True))
+        return [found[subject.name, split] for subject, split in wanted]
 
     def ask(self, subject: Subject, case: Case) -> Ask:
         """The request that opens a case. A subject with a prefix gets exactly what the bare model gets."""

@@ -3,27 +3,29 @@
 from lpc_ray.console import Pace, clock
 
 
-def test_time_left_counts_steps_and_checkpoints_apart():
-    pace = Pace(["a", "b"], [0, 1, 2, 10])
-    assert pace.left("a", 0, 0.0, now=100.0) is None
-    # One step of 2 s, and 3 s for its verification; then 9 steps, 6 checkpoints remain.
-    assert pace.left("a", 1, 2.0, now=105.0) == (9 + 10) * 2.0 + (2 + 4) * 3.0
-    assert pace.left("a", 2, 4.0, now=110.0) == (8 + 10) * 2.0 + (1 + 4) * 3.0
+def test_time_left_is_that_of_the_steps_taken_since_the_first_report():
+    pace = Pace(["a", "b"], last_step=32)
+    # Checkpoints 0, 1, 2 and 4 are told together: their time was before the clock began.
+    assert [pace.left("a", 4, False, now=100.0 + n / 100) for n in range(4)] == [None] * 4
+    assert pace.left("a", 24, False, now=160.0) == (160.0 - 100.0) / 20 * (8 + 32)
+    assert pace.left("a", 24, False, now=160.0) == 120.0, "a second checkpoint of the same batch changes nothing"
     pace.ended("a")
-    assert pace.left("b", 0, 0.0, now=113.0) == 10 * 2.0 + 3 * 3.0
+    assert pace.left("b", 4, False, now=172.0) == (172.0 - 100.0) / 24 * 28
 
 
-def test_checkpoints_that_a_rerun_repeats_do_not_count_as_fast_training():
-    pace = Pace(["a"], [0, 4, 8])
-    pace.left("a", 0, 0.0, now=0.0)
-    assert pace.left("a", 4, 80.0, now=0.1) is None
-    assert pace.left("a", 8, 160.0, now=100.1) == 0.0
+def test_what_a_rerun_repeats_does_not_count_as_fast_training():
+    pace = Pace(["a", "b"], last_step=8)
+    pace.left("a", 4, True, now=0.0)
+    assert pace.left("a", 8, False, now=40.0) == 40.0 / 4 * 8
+    pace.ended("a")
+    assert pace.left("b", 6, True, now=41.0) == 41.0 / 4 * 2
 
 
 def test_an_arm_that_ended_before_is_not_waited_for():
-    pace = Pace(["open"], [0, 2])
-    pace.left("ended", 0, 0.0, now=0.0)
-    assert pace.left("ended", 2, 1.0, now=2.0) == 2 * 0.5 + 2 * 1.0
+    pace = Pace(["open"], last_step=2)
+    assert pace.left("ended", 2, True, now=0.0) is None
+    pace.left("open", 0, False, now=1.0)
+    assert pace.left("open", 1, False, now=4.0) == 3.0
 
 
 def test_clock_is_minutes_and_seconds():
