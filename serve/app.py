@@ -55,6 +55,7 @@ def llm_config(settings: ServerSettings):
     """Ray Serve LLM's own configuration of the deployment that runs the engine."""
     from ray.serve.llm import LLMConfig
 
+    from lpc_ray.adapters.vllm_engine import whole_prompts
     from lpc_ray.embedded_model import resolve_model
 
     scaling = (
@@ -80,6 +81,7 @@ def llm_config(settings: ServerSettings):
             "max_model_len": settings.max_model_len,
             "max_num_seqs": settings.max_num_seqs,
             "enable_prefix_caching": True,
+            "disable_sliding_window": True,
             "enable_prompt_tokens_details": True,
             "kv_transfer_config": {
                 "kv_connector": "LearnedPrefixConnector",
@@ -87,6 +89,7 @@ def llm_config(settings: ServerSettings):
                 "kv_role": "kv_consumer",
                 "kv_load_failure_policy": "fail",
             },
+            **(whole_prompts(settings.max_model_len) if settings.device == "cpu" else {}),
             **settings.engine,
         },
     )

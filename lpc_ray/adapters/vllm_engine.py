@@ -61,6 +61,7 @@ class VLLMEngine:
             os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", ",".join(map(str, cores)))
         from vllm.config import KVTransferConfig
         from vllm.engine.arg_utils import AsyncEngineArgs
+        from vllm.platforms import current_platform
         from vllm.v1.engine.async_llm import AsyncLLM
 
         connector = KVTransferConfig(
@@ -69,23 +70,25 @@ class VLLMEngine:
             kv_role="kv_consumer",
             kv_load_failure_policy="fail",
         )
-        arguments = AsyncEngineArgs(
-            model=settings.model,
-            revision=settings.revision,
-            dtype=settings.dtype,
-            max_model_len=settings.max_model_len,
-            max_num_seqs=settings.max_num_seqs,
-            tensor_parallel_size=settings.tensor_parallel,
-            gpu_memory_utilization=settings.gpu_memory_fraction,
-            enable_prefix_caching=True,
-            disable_sliding_window=settings.with_connector,  # a window must hold the whole context, else vLLM refuses it
-            kv_transfer_config=connector if settings.with_connector else None,
-            disable_log_stats=True,
+        arguments = {
+            "model": settings.model,
+            "revision": settings.revision,
+            "dtype": settings.dtype,
+            "max_model_len": settings.max_model_len,
+            "max_num_seqs": settings.max_num_seqs,
+            "tensor_parallel_size": settings.tensor_parallel,
+            "gpu_memory_utilization": settings.gpu_memory_fraction,
+            "enable_prefix_caching": True,
+            # A window must hold the whole context, else vLLM refuses it.
+            "disable_sliding_window": settings.with_connector,
+            "kv_transfer_config": connector if settings.with_connector else None,
+            "disable_log_stats": True,
+            **(whole_prompts(settings.max_model_len) if current_platform.is_cpu() else {}),
             **settings.extra,
-        )
+        }
         try:
-            self._engine = AsyncLLM.from_engine_args(arguments)
-        except (ValueError, OSError) as error:
+            self._engine = AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
+        except (ValueError, TypeError, OSError) as error:
             reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else " ".join(str(error).split())
             raise ConfigError(f"vLLM cannot start with model {settings.model!r}: {reason}") from error
         self._tokenizer = self._engine.get_tokenizer()
@@ -165,6 +168,15 @@ class VLLMEngine:
                 + (f" (prefix {ask.prefix.digest} in {ask.prefix.folder})" if ask.prefix else "")
             )
         return _reply(completion, num_prompt_tokens=len(ids), top_k=ask.top_k)
+
+
+def whole_prompts(max_model_len: int) -> dict[str, Any]:
+    """Engine arguments by which no prompt is computed in parts.
+
+    After a part, vLLM turns a seeded request's random generator back by an offset that generators on the CPU do not have, and
+    its engine dies.
+    """
+    return {"enable_chunked_prefill": False, "max_num_batched_tokens": max(2048, max_model_len)}
 
 
 def _reply(completion, num_prompt_tokens: int, top_k: int) -> Reply:

@@ -132,6 +132,15 @@ def test_the_prefix_is_never_counted_as_prompt(engine, loop, prefixes, question)
     assert reply.num_prompt_tokens == len(question)
 
 
+def test_seeded_requests_that_do_not_fit_one_batch_repeat_and_leave_the_engine_well(engine, loop, material):
+    """On the CPU vLLM 0.29 dies when it computes a seeded request's prompt in parts."""
+    decoding = Decoding(temperature=0.6, max_tokens=4, seed=7)
+    asks = [Ask(token_ids=tuple(material[start : start + 700]), decoding=decoding) for start in range(8)]
+    first, second = (loop.run_until_complete(engine.generate(asks)) for _ in range(2))
+    assert [reply.token_ids for reply in first] == [reply.token_ids for reply in second]
+    assert not engine.is_dead()
+
+
 def test_unfit_prefixes_are_refused_before_the_engine_sees_them(engine, loop, prefixes, question, tmp_path):
     fit = prefixes[64]
     foreign = tmp_path / "foreign"
