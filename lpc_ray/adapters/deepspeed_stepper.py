@@ -14,6 +14,13 @@ from lpc_ray.training import PrefixLearner, new_optimizer, parameter_groups
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
+def warm_up() -> None:
+    """Load DeepSpeed and its communication op before the first arm needs them; a machine compiles the op once, in half a minute."""
+    import deepspeed
+
+    deepspeed.init_distributed(dist_backend=distributed.get_backend(), dist_init_required=False)
+
+
 class DeepSpeedStepper:
     """One rank's share of a training run; `torch.distributed` must be initialised. See `lpc_ray.training.Stepper`."""
 

@@ -20,7 +20,7 @@ from lpc_ray.adapters.live_view import SweepGauges
 from lpc_ray.adapters.ray_data import BatchDone, TraceWork, induce
 from lpc_ray.adapters.ray_train import GroupSetup, load_backbone, start_training_group
 from lpc_ray.adapters.ray_tune import SweepWatcher, TrialSetup, prefix_subject, score_of, sweep
-from lpc_ray.adapters.tracking import Tracker
+from lpc_ray.adapters.tracking import Tracker, check_tracking
 from lpc_ray.analysis.induction_quality import printed as printed_quality
 from lpc_ray.analysis.ledger import best_step
 from lpc_ray.analysis.report import REPORT_FILES, ReportSubject, printed_table, write_report
@@ -106,8 +106,12 @@ class Pipeline:
         self.verifier = evidence.verifier(plan, run)
         self.cache = prefix_cache()
         self._untrained: dict[tuple[InitializerName, int], ray.ObjectRef] = {}
+        check_tracking(plan.config, run)
         run.check_writable()
-        self.tracker = Tracker(plan.config, plan.fingerprint, run)
+
+    @cached_property
+    def tracker(self) -> Tracker:
+        return Tracker(self.plan.config, self.plan.fingerprint, self.run)
 
     def start_ahead(self) -> None:
         """Where arms are open, begin to load what they need while other stages work: start-up is mostly imports."""
@@ -115,6 +119,7 @@ class Pipeline:
             _ = self._starting_pool, self._training_group
             for initializer, size in evidence.untrained(self.plan):
                 self._publish_untrained(initializer, size)
+            _ = self.tracker
 
     @cached_property
     def pool(self) -> EnginePool:

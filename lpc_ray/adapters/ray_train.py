@@ -160,11 +160,14 @@ def _scratch(run: Store) -> str:
 
 def _worker(config: dict[str, Any]) -> None:
     """The train function: the backbone once, then arm after arm until the desk closes."""
+    from lpc_ray.adapters.deepspeed_stepper import warm_up
+
     setup, desk = config["setup"], config["desk"]
     torch.set_num_threads(setup.resources.threads)
     rank = torch.distributed.get_rank()
     load = partial(load_backbone, setup.model, setup.recipe.model.revision, setup.recipe.model.dtype)
     backbone = load()
+    warm_up()
     while True:
         arm = _agreed(ray.get(desk.next_arm.remote()) if rank == 0 else None)
         if arm is None:

@@ -18,12 +18,16 @@ from lpc_ray.storage import Store
 _METRICS = ("score", "passed", "loss", "grad_norm", "targets_seen", "tokens_seen", "training_seconds")
 
 
+def check_tracking(config: JobConfig, run: Store) -> None:
+    """Raises: ConfigError when the store is remote and no tracking server is named."""
+    if config.tracking.uri is None and not run.is_local:
+        raise ConfigError(f"tracking.uri: got none, wanted a server, because the store {run} is not a local folder")
+
+
 class Tracker:
-    """The MLflow runs of one job. Raises: ConfigError when the store is remote and no tracking server is named."""
+    """The MLflow runs of one job, made or found at once."""
 
     def __init__(self, config: JobConfig, fingerprint: str, run: Store):
-        if config.tracking.uri is None and not run.is_local:
-            raise ConfigError(f"tracking.uri: got none, wanted a server, because the store {run} is not a local folder")
         logging.getLogger("mlflow").setLevel(logging.WARNING)
         self.uri = config.tracking.uri or f"sqlite:///{run.path('mlflow.db')}"
         self._client = MlflowClient(tracking_uri=self.uri)
