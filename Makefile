@@ -8,7 +8,7 @@ LOCK := cluster/requirements-cpu.lock
 # GSM8K, LongHealth and SkillsBench as downloaded, in folders gsm8k/, longhealth/ and skillsbench/.
 LPC_DATASETS ?= datasets
 
-.PHONY: demo serve test test-datasets check unit install system
+.PHONY: demo serve test test-long test-datasets check unit install system
 .DEFAULT_GOAL := demo
 
 install: $(VENV)/.installed
@@ -48,7 +48,11 @@ check: install
 	$(BIN)/python -m pytest -q tests/unit
 
 test: system check
-	$(BIN)/python -m pytest -q --durations=25 tests/integration tests/e2e tests/browser
+	$(BIN)/python -m pytest -q --durations=25 tests/integration tests/e2e
+
+# Serving through Ray Serve and Chromium, and vLLM on one tiny model of each architecture: an hour on two cores.
+test-long: system install
+	$(BIN)/python -m pytest -q --durations=25 tests/long
 
 test-datasets: install
 	LPC_DATASETS=$(abspath $(LPC_DATASETS)) $(BIN)/python -m pytest -q tests/datasets

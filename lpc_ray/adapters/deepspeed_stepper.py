@@ -15,7 +15,7 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 def warm_up() -> None:
-    """Load DeepSpeed and its communication op before the first arm needs them; a machine compiles the op once, in half a minute."""
+    """Load DeepSpeed and its communication op, which a machine compiles once, before the first arm needs them."""
     import deepspeed
 
     deepspeed.init_distributed(dist_backend=distributed.get_backend(), dist_init_required=False)
