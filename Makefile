@@ -8,7 +8,7 @@ LOCK := cluster/requirements-cpu.lock
 # GSM8K, LongHealth and SkillsBench as downloaded, in folders gsm8k/, longhealth/ and skillsbench/.
 LPC_DATASETS ?= datasets
 
-.PHONY: demo serve test test-long test-datasets check unit install system
+.PHONY: demo serve test test-long test-datasets check unit install sandbox browser
 .DEFAULT_GOAL := demo
 
 install: $(VENV)/.installed
@@ -23,12 +23,16 @@ $(VENV)/.installed: $(LOCK) pyproject.toml
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
 	touch $@
 
-# Verifiers run replies' programs under bubblewrap, and a page is tested in Chromium: system packages, not Python's.
+# System packages, not Python's: verifiers run replies' programs under bubblewrap, and a page is tested in Chromium.
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
-system:
-	@command -v bwrap >/dev/null && command -v chromium >/dev/null || \
-		{ $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq bubblewrap chromium >/dev/null; } || \
-		{ echo "error: got no bubblewrap or chromium and could not install them: apt-get install bubblewrap chromium" >&2; exit 1; }
+apt = command -v $(1) >/dev/null || { $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq $(2) >/dev/null; } || \
+	{ echo "error: got no $(1) and could not install it: apt-get install $(2)" >&2; exit 1; }
+
+sandbox:
+	@$(call apt,bwrap,bubblewrap)
+
+browser:
+	@$(call apt,chromium,chromium)
 
 demo: install
 	$(BIN)/python jobs/pi_scale.py --config jobs/configs/pi_scale.cpu.yaml
@@ -47,11 +51,11 @@ check: install
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q tests/unit
 
-test: system check
+test: sandbox check
 	$(BIN)/python -m pytest -q --durations=25 tests/integration tests/e2e
 
 # Serving through Ray Serve and Chromium, and vLLM on one tiny model of each architecture: an hour on two cores.
-test-long: system install
+test-long: browser install
 	$(BIN)/python -m pytest -q --durations=25 tests/long
 
 test-datasets: install
