@@ -1,12 +1,12 @@
 """Model names: `<base>`, `<base>:<handle>`, or `<base>:<handle>+<handle>` for prefixes in the order given."""
 
-import re
 from dataclasses import dataclass
 
+from lpc_ray import handles
+from lpc_ray.errors import ConfigError
 from lpc_ray.serving.refusal import Refusal
 
 MAX_COMPOSED = 8
-_HANDLE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?!\.)){0,127}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,20 +20,12 @@ class ModelName:
         return f"{self.base}:{'+'.join(self.handles)}" if self.handles else self.base
 
 
-def check_handle(handle: str) -> str:
-    """`handle`, if it is one: 1 to 128 letters, digits, `_`, `-` and single dots, the first a letter or digit.
-
-    Raises: Refusal 400.
-    """
-    if not isinstance(handle, str) or not _HANDLE.fullmatch(handle):
-        raise Refusal(
-            400,
-            "invalid_handle",
-            f"got handle {str(handle)[:140]!r}, wanted 1 to 128 letters, digits, '_', '-' and single dots that begin "
-            "with a letter or digit",
-            param="model",
-        )
-    return handle
+def check_handle(handle: object) -> str:
+    """`handle`, if it is one by `lpc_ray.handles`. Raises: Refusal 400."""
+    try:
+        return handles.check_handle(handle if isinstance(handle, str) else "")
+    except ConfigError as error:
+        raise Refusal(400, "invalid_handle", str(error)[:400], param="model") from error
 
 
 def parse_model(name: object, base: str) -> ModelName:
@@ -47,9 +39,9 @@ def parse_model(name: object, base: str) -> ModelName:
         return ModelName(base)
     if not name.startswith(f"{base}:"):
         raise Refusal(404, "model_not_found", f"model {name[:300]!r} does not exist here, {base!r} does", param="model")
-    handles = tuple(check_handle(handle) for handle in name[len(base) + 1 :].split("+"))
-    if len(handles) > MAX_COMPOSED:
+    named = tuple(check_handle(handle) for handle in name[len(base) + 1 :].split("+"))
+    if len(named) > MAX_COMPOSED:
         raise Refusal(
-            400, "too_many_prefixes", f"got {len(handles)} handles, wanted at most {MAX_COMPOSED}", param="model"
+            400, "too_many_prefixes", f"got {len(named)} handles, wanted at most {MAX_COMPOSED}", param="model"
         )
-    return ModelName(base, handles)
+    return ModelName(base, named)
