@@ -21,6 +21,7 @@ from lpc_ray.traces import TraceStore
 ROOT = Path(__file__).resolve().parents[2]
 ARROW = [
     "recipe.training.steps=2",
+    "recipe.stopping={grace_steps: 1, tolerance_errors: 10}",  # each step may be the last one, and none is
     "recipe.sweep=[{induction: curated, objective: ntp, initializer: [strided_rope, first_k]}]",
 ]
 
