@@ -17,8 +17,9 @@ import ray
 from lpc_ray import evidence
 from lpc_ray.adapters.engine_pool import EnginePool, start_engine_pool
 from lpc_ray.adapters.live_view import SweepGauges
+from lpc_ray.adapters.prefix_tasks import measure_drift, publish_untrained
 from lpc_ray.adapters.ray_data import BatchDone, TraceWork, induce
-from lpc_ray.adapters.ray_train import GroupSetup, load_backbone, start_training_group
+from lpc_ray.adapters.ray_train import GroupSetup, start_training_group
 from lpc_ray.adapters.ray_tune import SweepWatcher, TrialSetup, prefix_subject, score_of, sweep
 from lpc_ray.adapters.tracking import Tracker, check_tracking
 from lpc_ray.analysis.induction_quality import printed as printed_quality
@@ -26,7 +27,7 @@ from lpc_ray.analysis.ledger import best_step
 from lpc_ray.analysis.report import REPORT_FILES, ReportSubject, printed_table, write_report
 from lpc_ray.analysis.row import mean_figures
 from lpc_ray.arm_store import ArmStore
-from lpc_ray.artifact import fetch, publish
+from lpc_ray.artifact import fetch
 from lpc_ray.config import InitializerName, JobConfig
 from lpc_ray.console import Console, Pace, clock
 from lpc_ray.embedded_model import prefix_cache, resolve_model
@@ -37,7 +38,6 @@ from lpc_ray.induction.base import Unit
 from lpc_ray.library import adopt
 from lpc_ray.matrix import Arm, TraceSet
 from lpc_ray.plan import Plan, make_plan
-from lpc_ray.records import Message
 from lpc_ray.scale_run import TaskResults
 from lpc_ray.storage import Store, open_store
 from lpc_ray.traces import TraceStore
@@ -382,45 +382,3 @@ class Pipeline:
             resources=self.cluster.training,
             model=self.model,
         )
-
-
-def publish_untrained(setup: GroupSetup, initializer: InitializerName, num_tokens: int) -> str:
-    """A training-free prefix: what `initializer` gives with seed 0, published as it is. Returns its digest."""
-    import torch
-
-    from lpc_ray.initializers import initialize
-
-    torch.set_num_threads(setup.resources.threads)
-    recipe = setup.recipe
-    identity = model_identity(setup.model, recipe.model.revision)
-    backbone = load_backbone(setup.model, recipe.model.revision, recipe.model.dtype)
-    start = initialize(initializer, backbone, identity, setup.starts, num_tokens, 0, recipe, prefix_cache())
-    manifest = publish(
-        setup.run / "artifacts",
-        start.keys,
-        start.values,
-        identity,
-        recipe.prefix.frozen_tokens,
-        provenance={**start.record, "optimizer_steps": 0},
-    )
-    return manifest.digest
-
-
-def measure_drift(setup: GroupSetup, folder: str, texts: list[tuple[list[Message], str]]) -> tuple[float, int]:
-    """KL drift of the LPC in `folder` on conversations and the bare model's replies to them (re-tokenised)."""
-    import torch
-    from transformers import AutoTokenizer
-
-    from lpc_ray.artifact import load_prefix
-    from lpc_ray.identity import model_identity
-    from lpc_ray.verification.drift import kl_drift, text_row
-
-    torch.set_num_threads(setup.resources.threads)
-    model = setup.recipe.model
-    _, keys, values = load_prefix(folder, model_identity(setup.model, model.revision))
-    tokenizer = AutoTokenizer.from_pretrained(setup.model, revision=model.revision)
-    rows = []
-    for messages, reply in texts:
-        ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False)
-        rows.append(text_row(ids, tokenizer.encode(reply, add_special_tokens=False)))
-    return kl_drift(load_backbone(setup.model, model.revision, model.dtype), keys, values, rows)
