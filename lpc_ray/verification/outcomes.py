@@ -67,9 +67,10 @@ class Verifier:
         """
         once = {(subject.name, split): (subject, split) for subject, split in wanted}
         with ThreadPoolExecutor(max_workers=max(1, len(once))) as threads:
-            told = threads.map(lambda one: self.verify(*one, generate), once.values())
-            found = dict(zip(once, told, strict=True))
-        return [found[subject.name, split] for subject, split in wanted]
+            asked = {
+                key: threads.submit(self.verify, subject, split, generate) for key, (subject, split) in once.items()
+            }
+        return [asked[subject.name, split].result() for subject, split in wanted]
 
     def ask(self, subject: Subject, case: Case) -> Ask:
         """The request that opens a case. A subject with a prefix gets exactly what the bare model gets."""
