@@ -6,6 +6,7 @@ import torch
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
+from lpc_ray.errors import StorageError
 from lpc_ray.storage import Store
 
 
@@ -31,7 +32,7 @@ class ArmStore:
 
     def checkpoints(self) -> list[Checkpoint]:
         names = [name for name in self.run.names(self.folder) if name.startswith("step-")]
-        return [Checkpoint(**self.run.read_json(f"{self.folder}/{name}")) for name in names]
+        return [self.run.read_record(f"{self.folder}/{name}", Checkpoint) for name in names]
 
     def add_checkpoint(self, checkpoint: Checkpoint) -> None:
         self.run.write_json(f"{self.folder}/step-{checkpoint.step:08d}.json", asdict(checkpoint))
@@ -52,7 +53,12 @@ class ArmStore:
     def end(self, protocol: str) -> dict | None:
         """How the arm ended under a verification protocol: status (finished, stopped), step. None: not yet."""
         path = f"{self.folder}/end-{protocol}.json"
-        return self.run.read_json(path) if self.run.exists(path) else None
+        if not self.run.exists(path):
+            return None
+        end = self.run.read_json(path)
+        if not isinstance(end, dict) or not {"status", "step"} <= set(end):
+            raise StorageError(f"{self.run.path(path)}: got no status and step of an arm's end")
+        return end
 
     def set_end(self, protocol: str, status: str, step: int) -> None:
         if self.end(protocol) is None:

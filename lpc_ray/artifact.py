@@ -158,6 +158,12 @@ def parse_manifest(text: str, where: str) -> Manifest:
         if version != SCHEMA_VERSION:
             raise ArtifactError(f"{where}: got schema_version {version}, wanted {SCHEMA_VERSION}")
         manifest = Manifest(**{**raw, "identity": ModelIdentity(**raw["identity"])})
+        who = manifest.identity
+        counts = (manifest.num_tokens, manifest.frozen_tokens, who.num_layers, who.num_kv_heads, who.head_dim)
+        if not all(type(count) is int for count in counts):
+            raise ArtifactError(
+                f"{where}: got tokens, frozen tokens, layers, KV heads, head dim {counts}, wanted integers"
+            )
         if not isinstance(getattr(torch, manifest.dtype, None), torch.dtype):
             raise ArtifactError(f"{where}: got dtype {manifest.dtype!r}, wanted a torch dtype")
         return manifest

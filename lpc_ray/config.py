@@ -30,8 +30,12 @@ GENERAL = "general"  # the family whose traces know no source: the prefix-free m
 EARLY_STEPS = (0, 1, 2, 4, 8, 16, 24, 48)
 
 
+T = TypeVar("T")
+Several = Annotated[tuple[T, ...], Field(min_length=1)]
+
+
 class Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 Config = TypeVar("Config", bound=Strict)
@@ -48,7 +52,7 @@ class ModelRecipe(Strict):
 class SourceRecipe(Strict):
     """Raw material: text and Markdown files or folders. `description` is the line about the corpus a teacher reads."""
 
-    paths: Annotated[tuple[str, ...], Field(min_length=1)]
+    paths: Several[Annotated[str, Field(min_length=1)]]
     description: str = ""
 
 
@@ -129,7 +133,7 @@ class TrainingRecipe(Strict):
     micro_batch_windows: Annotated[int, Field(ge=1)] = 1
     gradient_checkpointing: bool = False
     checkpoint_interval: Annotated[int, Field(ge=1)] = 48
-    checkpoint_steps: tuple[int, ...] | None = None
+    checkpoint_steps: tuple[Annotated[int, Field(ge=0)], ...] | None = None
     topk_mass: Annotated[float, Field(gt=0, le=1)] | None = None
     renormalise_topk: bool = False
     kl_temperature: Annotated[float, Field(gt=0)] = 1.0
@@ -206,13 +210,13 @@ class GateRecipe(Strict):
 class SweepEntry(Strict):
     """One product of axes; a plain value is an axis of one. `num_tokens`: an integer, or a fraction of the source."""
 
-    induction: str | tuple[str, ...]
-    objective: Objective | tuple[Objective, ...]
-    initializer: InitializerName | tuple[InitializerName, ...]
-    num_tokens: int | float | tuple[int | float, ...] = 128
-    seed: int | tuple[int, ...] = 0
-    initializer_seed: int | tuple[int, ...] = 0
-    induction_seed: int | tuple[int, ...] = 0
+    induction: str | Several[str]
+    objective: Objective | Several[Objective]
+    initializer: InitializerName | Several[InitializerName]
+    num_tokens: int | float | Several[int | float] = 128
+    seed: int | Several[int] = 0
+    initializer_seed: int | Several[int] = 0
+    induction_seed: int | Several[int] = 0
 
 
 class StoppingRecipe(Strict):
@@ -363,6 +367,8 @@ def read(path: str | Path, overrides: list[str] | None = None) -> dict[str, Any]
         raw = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ConfigError(f"config {path}: not YAML: {' '.join(str(error).split())}") from error
+    except RecursionError as error:
+        raise ConfigError(f"config {path}: got YAML that is nested too deeply") from error
     if not isinstance(raw, dict):
         raise ConfigError(f"config {path}: got {type(raw).__name__}, wanted a mapping of fields")
     for override in overrides or []:
@@ -392,8 +398,8 @@ def _apply(raw: dict[str, Any], override: str) -> None:
         raise ConfigError(f"override {override!r}: {'.'.join(parents)} holds no fields")
     try:
         node[last] = yaml.safe_load(value)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"override {override!r}: the value is not YAML") from error
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ConfigError(f"override {override[:80]!r}: the value is not YAML") from error
 
 
 def _explain(error: ValidationError, kind: type[Strict]) -> str:

@@ -1,6 +1,5 @@
 """JSONL files of conversations: chat messages, or GSM8K's questions with worked answers."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -8,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 from lpc_ray.datasets import gsm8k
 from lpc_ray.errors import DataError
 from lpc_ray.records import Message
-from lpc_ray.textfile import read_text
+from lpc_ray.textfile import parse_json, read_text
 
 _ROLES = ("system", "user", "assistant")
 _T = TypeVar("_T")
@@ -53,10 +52,7 @@ def _read(path: str | Path, what: str, parse: Callable[[dict[str, Any], str], _T
         if not line.strip():
             continue
         where = f"{what} {path} line {number}"
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise DataError(f"{where}: not JSON: {error}") from error
+        row = parse_json(line, where)
         if not isinstance(row, dict):
             raise DataError(f"{where}: got {type(row).__name__}, wanted an object")
         found.append(parse(row, where))

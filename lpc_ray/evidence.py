@@ -11,6 +11,7 @@ from lpc_ray.analysis.significance import SCORED
 from lpc_ray.arm_store import ArmStore
 from lpc_ray.artifact import stored_manifest, tell
 from lpc_ray.config import GENERAL, InitializerName
+from lpc_ray.errors import DataError
 from lpc_ray.handles import ARTIFACTS
 from lpc_ray.matrix import Arm, TraceSet
 from lpc_ray.plan import Plan
@@ -199,6 +200,21 @@ def _off_source_fields(plan: Plan, run: Store, digest: str, held_out: Sequence[O
         verdict = judge(gate, sum(outcome.passed for outcome in scored) / total, damage)
         fields["gate"] = "passed" if verdict.passed else "; ".join(verdict.reasons)
     return fields
+
+
+def check_reportable(plan: Plan, run: Store, arms: list[ArmRecord]) -> None:
+    """Raises: DataError when a report of `arms` would be empty or untrue: none was begun, or an ended one has no scores."""
+    if not any(ArmStore(run, arm.arm_id).checkpoints() for arm in arms):
+        others = len(run.names("arms"))
+        raise DataError(
+            f"{run}: got no checkpoint of this recipe's {len(arms)} arms (fingerprint {plan.fingerprint}), wanted at least "
+            f"one; it holds {others} arm(s) of other recipes. Nothing was written"
+        )
+    for arm in arms:
+        if not arm.steps and ArmStore(run, arm.arm_id).end(plan.protocol) is not None:
+            raise DataError(
+                f"{run}: arm {arm.name} has ended, but its scores are missing from outcomes/{plan.protocol}"
+            )
 
 
 def baseline_records(plan: Plan, run: Store) -> list[BaselineRecord]:

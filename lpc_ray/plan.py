@@ -21,6 +21,7 @@ from lpc_ray.verification import build_benchmark
 from lpc_ray.verification.base import Benchmark, protocol_of
 from lpc_ray.verification.off_source import OffSource
 from lpc_ray.verification.off_source import load as load_off_source
+from lpc_ray.verification.short_answer import normalise
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,7 @@ def _check_no_held_out_case(name: str, family: Family, cases: tuple[Case, ...]) 
 
 
 def _folded(text: str) -> str:
-    return " ".join(text.casefold().split())
+    return " ".join(normalise(text))
 
 
 def _check_report(report: ReportConfig) -> None:

@@ -8,28 +8,33 @@ import json
 import os
 import posixpath
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import fsspec
 
 from lpc_ray.errors import StorageError
 
+T = TypeVar("T")
 TEMPORARY = ".writing-"
 
 
 class Store:
     """A root folder or URL, and the few operations lpc_ray needs on paths relative to it.
 
-    Every method raises StorageError, naming the full path, when the store refuses (disk full, read-only, unreachable).
+    Every method raises StorageError, naming the full path, when the store refuses (disk full, read-only, unreachable), and
+    the constructor for a URL for which no file system is installed.
     A Store pickles as its URL.
     """
 
     def __init__(self, url: str):
         self.url = url.rstrip("/") or "/"
-        self.filesystem, self.root = fsspec.core.url_to_fs(self.url)
+        try:
+            self.filesystem, self.root = fsspec.core.url_to_fs(self.url)
+        except (ImportError, ValueError) as error:
+            raise StorageError(f"store {url!r}: {' '.join(str(error).split())}") from error
         self.is_local = "file" in _protocols(self.filesystem)
 
     def __reduce__(self):
@@ -59,6 +64,14 @@ class Store:
             return json.loads(self.read_bytes(relative))
         except ValueError as error:
             raise StorageError(f"{self.path(relative)}: got no valid JSON ({error})") from error
+
+    def read_record(self, relative: str, kind: Callable[..., T]) -> T:
+        """`kind` with the fields of a JSON object. Raises: StorageError also for an object with other fields."""
+        value = self.read_json(relative)
+        try:
+            return kind(**value)
+        except (TypeError, ValueError) as error:
+            raise StorageError(f"{self.path(relative)}: got no {kind.__name__}: {error}") from error
 
     def write_bytes(self, relative: str, data: bytes) -> None:
         """Make `relative` hold exactly `data`, or leave it as it was."""

@@ -23,7 +23,9 @@ class TextTokenizer:
             else:
                 self._tokenizer = Tokenizer.from_pretrained(resolved, revision=revision or "main")
         except Exception as error:  # the tokenizers library raises plain Exception
-            raise ConfigError(f"recipe.model.id {model!r}: no tokenizer can be read: {error}") from error
+            raise ConfigError(
+                f"recipe.model.id {model!r}: no tokenizer can be read: {' '.join(str(error).split())[:300]}"
+            ) from error
 
     def encode(self, text: str) -> list[int]:
         return self._tokenizer.encode(text, add_special_tokens=False).ids

@@ -31,7 +31,7 @@ from lpc_ray.artifact import fetch
 from lpc_ray.config import InitializerName, JobConfig
 from lpc_ray.console import Console, Pace, clock
 from lpc_ray.embedded_model import prefix_cache, resolve_model
-from lpc_ray.errors import LPCError
+from lpc_ray.errors import DataError, LPCError
 from lpc_ray.handles import set_handle
 from lpc_ray.identity import model_identity
 from lpc_ray.induction.base import Unit
@@ -67,7 +67,10 @@ def connect(plan: Plan) -> None:
 def run_stages(plan: Plan, run: Store, *stages: str) -> None:
     """Run the named methods of `Pipeline` in turn; only a report alone needs no Ray."""
     console = Console()
-    if stages != ("report",):
+    if stages == ("report",):
+        if not run.names():
+            raise DataError(f"{run}: got an empty or missing folder, wanted a run")
+    else:
         connect(plan)
     pipeline = Pipeline(plan, run, console)
     if "sweep" in stages:
@@ -358,9 +361,14 @@ class Pipeline:
             self.say("gate", f"{arm.name}: " + ("passed" if verdict.passed else "; ".join(verdict.reasons)))
 
     def report(self) -> None:
-        """Write the report from what the store holds, log it, and print the table and where it lies."""
+        """Write the report from what the store holds, log it, and print the table and where it lies.
+
+        Raises: DataError when the store holds no figure of this recipe's arms, or lacks scores it should hold.
+        """
         arms = [evidence.arm_record(self.plan, self.run, arm) for arm in self.plan.arms]
+        evidence.check_reportable(self.plan, self.run, arms)
         baselines = evidence.baseline_records(self.plan, self.run)
+        _ = self.tracker
         title = f"lpc_ray: {self.plan.config.name}"
         held_out = [case for case in self.plan.cases if case.split == "held_out"]
         facts = evidence.facts(self.plan, lambda: datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"))

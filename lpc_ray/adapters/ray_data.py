@@ -61,10 +61,10 @@ class InductionActor:
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         [key], [told] = batch["traces"], batch["units"]
-        started = time.time()
         task, folder = self._homes[key]
         if key not in self._inducers:
             self._inducers[key] = Inducer(task)
+        started = time.time()
         store = TraceStore(folder)
         done = store.units()
         units = [unit for unit in map(_unit, json.loads(told)) if unit.id not in done]

@@ -8,10 +8,12 @@ from typing import Any
 
 import mlflow
 from mlflow.entities import Metric, Param, RunTag
+from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
+from sqlalchemy.exc import SQLAlchemyError
 
 from lpc_ray.config import JobConfig
-from lpc_ray.errors import ConfigError
+from lpc_ray.errors import ConfigError, StorageError
 from lpc_ray.matrix import Arm
 from lpc_ray.storage import Store
 
@@ -25,11 +27,17 @@ def check_tracking(config: JobConfig, run: Store) -> None:
 
 
 class Tracker:
-    """The MLflow runs of one job, made or found at once."""
+    """The MLflow runs of one job, made or found at once. Raises: StorageError for a tracking store that MLflow cannot use."""
 
     def __init__(self, config: JobConfig, fingerprint: str, run: Store):
         logging.getLogger("mlflow").setLevel(logging.WARNING)
         self.uri = config.tracking.uri or f"sqlite:///{run.path('mlflow.db')}"
+        try:
+            self._open(config, fingerprint, run)
+        except (MlflowException, SQLAlchemyError) as error:
+            raise StorageError(f"tracking.uri {self.uri}: {str(error).splitlines()[0]}") from error
+
+    def _open(self, config: JobConfig, fingerprint: str, run: Store) -> None:
         self._client = MlflowClient(tracking_uri=self.uri)
         experiment = self._client.get_experiment_by_name(config.tracking.experiment)
         location = None if config.tracking.uri else f"file://{run.path('mlflow_artifacts')}"

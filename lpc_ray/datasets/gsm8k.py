@@ -1,6 +1,5 @@
 """GSM8K: grade-school word problems with worked solutions (arXiv 2110.14168). JSONL, keys `question` and `answer`."""
 
-import json
 import re
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -9,7 +8,7 @@ from typing import Any
 
 from lpc_ray.errors import DataError
 from lpc_ray.records import Message
-from lpc_ray.textfile import read_text
+from lpc_ray.textfile import parse_json, read_text
 
 MARKER = "####"
 INSTRUCTION = "Reason step by step. End with a line that holds #### and the final number."
@@ -50,10 +49,7 @@ def first_problems(path: Path) -> list[Problem]:
 
 
 def _problem(line: str, where: str) -> Problem:
-    try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise DataError(f"{where}: not JSON: {error}") from error
+    row = parse_json(line, where)
     return problem(row, where)
 
 

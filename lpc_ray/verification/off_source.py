@@ -4,7 +4,6 @@ Three figures beside the on-source score: drift of the next-token distribution (
 on unrelated questions, and abstention on questions that the source cannot answer. Source: METHODS section 7.
 """
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import Any
 
 from lpc_ray.errors import DataError
 from lpc_ray.records import Ask, Case, Outcome
-from lpc_ray.textfile import read_text
+from lpc_ray.textfile import parse_json, read_text
 from lpc_ray.verification.base import Benchmark, Examination, judged, rows_of
 from lpc_ray.verification.short_answer import is_answered, normalise
 
@@ -64,10 +63,10 @@ def load(path: Path) -> OffSource:
 
 
 def _case(line: str, where: str) -> Case:
+    row = parse_json(line, where)
     try:
-        row = json.loads(line)
         name, question, answers = row["id"], row["question"], row["answers"]
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
+    except (KeyError, TypeError) as error:
         raise DataError(f"{where}: wanted an object with id, question and answers") from error
     is_text = all(isinstance(text, str) and text.strip() for text in (name, question))
     if not is_text or not isinstance(answers, list) or not all(isinstance(a, str) and normalise(a) for a in answers):

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 
+from lpc_ray.errors import StorageError
 from lpc_ray.records import Ask, Case, Decoding, Outcome, PrefixRef
 from lpc_ray.storage import Store
 from lpc_ray.verification.base import Benchmark, Generate, run_examinations
@@ -32,7 +33,10 @@ class OutcomeStore:
         path = self._path(subject, split)
         if not self.store.exists(path):
             return None
-        return tuple(Outcome(**row) for row in self.store.read_json(path))
+        try:
+            return tuple(Outcome(**row) for row in self.store.read_json(path))
+        except TypeError as error:
+            raise StorageError(f"{self.store.path(path)}: got no list of outcomes: {error}") from error
 
     def put(self, subject: str, split: str, outcomes: list[Outcome]) -> None:
         self.store.write_json(self._path(subject, split), [asdict(outcome) for outcome in outcomes])

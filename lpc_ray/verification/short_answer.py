@@ -1,6 +1,5 @@
 """Short answers: a reply passes when an accepted form occurs in it, both normalised."""
 
-import json
 import re
 import unicodedata
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from lpc_ray.errors import DataError
 from lpc_ray.records import Ask, Case
-from lpc_ray.textfile import read_text
+from lpc_ray.textfile import parse_json, read_text
 from lpc_ray.verification.base import Benchmark, Examination, judged, rows_of
 
 SCORER = "short_answer/1"
@@ -82,10 +81,7 @@ def read_cases(path: Path) -> list[Case]:
 
 
 def _case(line: str, where: str) -> Case:
-    try:
-        row: Any = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise DataError(f"{where}: not JSON: {error}") from error
+    row: Any = parse_json(line, where)
     if not isinstance(row, dict):
         raise DataError(f"{where}: got {type(row).__name__}, wanted an object")
     for field in ("id", "question", "answers", "split"):

@@ -10,11 +10,13 @@ import yaml
 
 from lpc_ray.cli import run_job
 from lpc_ray.config import load
-from lpc_ray.errors import ConfigError, DataError
+from lpc_ray.errors import ConfigError, DataError, LPCError
 from lpc_ray.induction import build_family, family_names
 from lpc_ray.matrix import arms, fingerprint
 from lpc_ray.plan import make_plan
 from lpc_ray.sources import read_documents
+from lpc_ray.storage import Store
+from lpc_ray.textfile import parse_json
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE = {
@@ -185,3 +187,25 @@ def test_a_dry_run_loads_neither_torch_nor_any_framework():
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr
     assert "curated-ntp-strided_rope-p128-s0" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("recipe.training.lr=.inf", "lr"),
+        ("recipe.sweep.0.seed=[]", "seed"),
+        ('recipe.source.paths=[""]', "source.paths"),
+        ("recipe.training.checkpoint_steps=[-5]", "checkpoint_steps"),
+        ("store.url=nosuch://x", "nosuch"),
+        ("recipe.training.lr=" + "[" * 3000, "recipe.training.lr"),
+    ],
+)
+def test_values_without_sense_are_refused_by_name(config_file, override, message):
+    with pytest.raises(LPCError, match=message):
+        Store(load(config_file, [override]).store.url)
+
+
+@pytest.mark.parametrize("line", ['{"id": "a \\ud800"}', "[" * 100_000, '{"id": ' + "1" * 5000 + "}"])
+def test_json_that_no_store_or_tokenizer_could_take_is_refused(line):
+    with pytest.raises(DataError, match="^cases c line 1: "):
+        parse_json(line, "cases c line 1")

@@ -6,11 +6,14 @@ import pytest
 
 from lpc_ray import evidence
 from lpc_ray.analysis.report import write_report
+from lpc_ray.arm_store import ArmStore, Checkpoint
 from lpc_ray.config import load
+from lpc_ray.errors import DataError, StorageError
 from lpc_ray.inducer import Inducer
 from lpc_ray.plan import make_plan
 from lpc_ray.storage import Store
 from lpc_ray.traces import TraceStore
+from lpc_ray.verification.outcomes import OutcomeStore
 from tests.scripted import Teacher, reply
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,3 +63,34 @@ def test_induction_is_recorded_judged_and_counted_up_to_the_budget(plan, tmp_pat
     write_report(run, "t", {}, [], [], induction=evidence.induction_reports(plan, run))
     assert "general" in run.read_bytes("report.html").decode()
     assert [record["family"] for record in run.read_json("report.json")["induction"]] == ["ss", "general"]
+
+
+def test_a_report_of_no_arm_or_of_missing_scores_is_refused(plan, tmp_path):
+    run, [arm] = Store(str(tmp_path)), plan.arms
+    store = ArmStore(run, arm.id)
+
+    def check():
+        evidence.check_reportable(plan, run, [evidence.arm_record(plan, run, arm)])
+
+    with pytest.raises(DataError, match="got no checkpoint of this recipe's 1 arms"):
+        check()
+    store.add_checkpoint(Checkpoint(0, "d" * 32, None, None, 0, 0, 0.0))
+    check()
+    store.set_end(plan.protocol, "stopped", 0)
+    with pytest.raises(DataError, match="has ended, but its scores are missing"):
+        check()
+
+
+@pytest.mark.parametrize("damage", ["{}", "[1]", '{"step": 1, "colour": "red"}'])
+def test_a_damaged_record_of_an_arm_is_named(tmp_path, damage):
+    run = Store(str(tmp_path))
+    run.write_bytes("arms/a/step-00000001.json", damage.encode())
+    run.write_bytes("arms/a/end-p.json", b"{}")
+    run.write_bytes("outcomes/p/s.tune.json", b'[1, "x"]')
+    for read in (
+        ArmStore(run, "a").checkpoints,
+        lambda: ArmStore(run, "a").end("p"),
+        lambda: OutcomeStore(run, "p").get("s", "tune"),
+    ):
+        with pytest.raises(StorageError, match=str(tmp_path)):
+            read()
