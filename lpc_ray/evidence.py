@@ -298,8 +298,11 @@ def induction_record(run: Store, one: TraceSet) -> dict[str, Any]:
 
 def induction_reports(plan: Plan, run: Store) -> list[dict[str, Any]]:
     """The records of all trace sets of the plan that have been made and judged."""
-    records = [induction_record(run, one) for one in plan.trace_sets()]
-    return [record for record in records if "quality" in record]
+    records = [record for one in plan.trace_sets() if "quality" in (record := induction_record(run, one))]
+    for record in records:  # JSON is stored with its keys sorted as text
+        lengths = record["quality"]["lengths"].items()
+        record["quality"]["lengths"] = dict(sorted(lengths, key=lambda bin: (bin[0][0] == ">", int(bin[0].split()[1]))))
+    return records
 
 
 def _prefix_bytes(run: Store, digest: str) -> int:
@@ -310,14 +313,16 @@ def facts(plan: Plan, when: Callable[[], str]) -> dict[str, Any]:
     """What was run, for the head of the report."""
     config, recipe = plan.config, plan.config.recipe
     splits = {split: sum(case.split == split for case in plan.cases) for split in ("tune", "held_out")}
+    answers = {split: {case.answers for case in plan.cases if case.split == split} for split in splits}
     return {
         "document": ", ".join(document.name for document in plan.documents),
         "document tokens": len(plan.material),
         "model": recipe.model.id,
         "dtype": recipe.model.dtype,
         "verifier": recipe.verification.kind,
-        "cases": f"{splits['tune']} to tune and stop by, {splits['held_out']} held out; greedy, "
-        f"at most {recipe.verification.max_tokens} tokens",
+        "cases": f"{splits['tune']} to tune and stop by, {splits['held_out']} held out, which ask for "
+        f"{len(answers['held_out'])} answers, {len(answers['held_out'] & answers['tune'])} of them asked for in other words "
+        f"while tuning; greedy, at most {recipe.verification.max_tokens} tokens",
         "training": f"{recipe.training.steps} steps of {recipe.training.batch_tokens} tokens, lr {recipe.training.lr:g} "
         f"(keys × {recipe.training.key_lr_factor:g}), {recipe.training.warmup_steps} warm-up steps, cosine to "
         f"{recipe.training.final_lr_fraction:.0%}, clip {recipe.training.clip_norm:g}",
