@@ -54,7 +54,7 @@ check: install
 test: sandbox check
 	$(BIN)/python -m pytest -q --durations=25 tests/integration tests/e2e
 
-# Serving through Ray Serve and Chromium, and vLLM on one tiny model of each architecture: an hour on two cores.
+# Serving through Ray Serve and Chromium, and vLLM on one tiny model of each architecture.
 test-long: browser install
 	$(BIN)/python -m pytest -q --durations=25 tests/long
 
