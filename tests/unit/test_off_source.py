@@ -1,6 +1,7 @@
 """Both sides of a prefix: off-source damage, the publish gate, and what the artifact tells of them."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,7 +9,6 @@ import torch
 from lpc_ray.artifact import publish, read_manifest, tell
 from lpc_ray.config import GateRecipe
 from lpc_ray.errors import ArtifactError, DataError
-from lpc_ray.identity import ModelIdentity
 from lpc_ray.initializers import forward_cache
 from lpc_ray.prefix import attach
 from lpc_ray.storage import Store
@@ -17,22 +17,11 @@ from lpc_ray.verification.gate import judge, require_passed
 from lpc_ray.verification.off_source import OffSource, abstains, damage
 from lpc_ray.verification.off_source import load as load_off_source
 from lpc_ray.verification.outcomes import OutcomeStore, Subject, Verifier
+from tests import tiny
 from tests.replies import Scripted
 from tests.tiny import tiny_model
 
-IDENTITY = ModelIdentity(
-    model_id="tiny",
-    revision=None,
-    config_hash="c",
-    weights_hash="w",
-    tokenizer_hash="t",
-    chat_template_hash="h",
-    rope="{}",
-    num_layers=2,
-    num_kv_heads=1,
-    head_dim=4,
-    max_positions=256,
-)
+IDENTITY = replace(tiny.IDENTITY, num_layers=2, num_kv_heads=1, head_dim=4)
 
 
 @pytest.mark.parametrize(
