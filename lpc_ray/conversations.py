@@ -1,16 +1,14 @@
 """JSONL files of conversations: chat messages, or GSM8K's questions with worked answers."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from lpc_ray.datasets import gsm8k
 from lpc_ray.errors import DataError
 from lpc_ray.records import Message
-from lpc_ray.textfile import parse_json, read_text
+from lpc_ray.textfile import read_rows
 
 _ROLES = ("system", "user", "assistant")
-_T = TypeVar("_T")
 
 
 class Task(NamedTuple):
@@ -27,7 +25,7 @@ def read_conversations(path: str | Path) -> list[list[Message]]:
     (`<<48/2=24>>`), which are no text that a model would write, are taken out of the answer.
     Raises: DataError naming the line and the field.
     """
-    return _read(path, "curated traces", _conversation)
+    return [_conversation(row, where) for where, row in read_rows(Path(path), "curated traces")]
 
 
 def read_openings(path: str | Path) -> list[list[Message]]:
@@ -35,7 +33,7 @@ def read_openings(path: str | Path) -> list[list[Message]]:
 
     Raises: DataError naming the line and the field.
     """
-    return _read(path, "general prompts", _opening)
+    return [_opening(row, where) for where, row in read_rows(Path(path), "general prompts")]
 
 
 def read_tasks(path: str | Path) -> list[Task]:
@@ -43,22 +41,7 @@ def read_tasks(path: str | Path) -> list[Task]:
 
     Raises: DataError naming the line and the field.
     """
-    return _read(path, "tasks", _task)
-
-
-def _read(path: str | Path, what: str, parse: Callable[[dict[str, Any], str], _T]) -> list[_T]:
-    found = []
-    for number, line in enumerate(read_text(Path(path), what).splitlines(), start=1):
-        if not line.strip():
-            continue
-        where = f"{what} {path} line {number}"
-        row = parse_json(line, where)
-        if not isinstance(row, dict):
-            raise DataError(f"{where}: got {type(row).__name__}, wanted an object")
-        found.append(parse(row, where))
-    if not found:
-        raise DataError(f"{what} {path}: got an empty file, wanted one JSON object per line")
-    return found
+    return [_task(row, where) for where, row in read_rows(Path(path), "tasks")]
 
 
 def _conversation(row: dict[str, Any], where: str) -> list[Message]:

@@ -10,11 +10,11 @@ from lpc_ray.analysis.observed import observed_requests
 from lpc_ray.analysis.significance import SCORED
 from lpc_ray.arm_store import ArmStore
 from lpc_ray.artifact import stored_manifest, tell
-from lpc_ray.config import GENERAL, InitializerName
 from lpc_ray.errors import DataError
 from lpc_ray.handles import ARTIFACTS
 from lpc_ray.matrix import Arm, TraceSet
 from lpc_ray.plan import Plan
+from lpc_ray.recipe import GENERAL, InitializerName
 from lpc_ray.records import Outcome, digest_of
 from lpc_ray.storage import Store
 from lpc_ray.traces import TraceStore

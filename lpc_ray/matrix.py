@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from lpc_ray.config import GENERAL, InitializerName, Objective, Recipe, as_axis
 from lpc_ray.errors import ConfigError
+from lpc_ray.recipe import GENERAL, InitializerName, Objective, Recipe
 from lpc_ray.records import Document, digest_of
 
 
@@ -88,13 +88,13 @@ def arms(
     found: dict[str, Arm] = {}
     for entry in recipe.sweep:
         axes = (
-            as_axis(entry.induction),
-            as_axis(entry.objective),
-            as_axis(entry.initializer),
-            as_axis(entry.num_tokens),
-            as_axis(entry.seed),
-            as_axis(entry.initializer_seed),
-            as_axis(entry.induction_seed),
+            entry.induction,
+            entry.objective,
+            entry.initializer,
+            entry.num_tokens,
+            entry.seed,
+            entry.initializer_seed,
+            entry.induction_seed,
         )
         for induction, objective, initializer, size, seed, initializer_seed, induction_seed in itertools.product(*axes):
             num_tokens = _num_tokens(size, source_tokens, recipe.prefix.frozen_tokens)
@@ -134,9 +134,7 @@ def arms(
 
 
 def _num_tokens(size: int | float, source_tokens: int | None, frozen_tokens: int) -> int:
-    if isinstance(size, float) and not size.is_integer():
-        if not 0 < size < 1:
-            raise ConfigError(f"recipe.sweep num_tokens: got {size}, wanted an integer or a fraction between 0 and 1")
+    if size < 1:
         if source_tokens is None:
             raise ConfigError(f"recipe.sweep num_tokens: got the fraction {size}, but the source was not tokenised")
         size = int(size * source_tokens)

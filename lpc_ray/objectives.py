@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from lpc_ray.config import GENERAL, Objective, TrainingRecipe
 from lpc_ray.errors import DataError
 from lpc_ray.packing import Windows
+from lpc_ray.recipe import GENERAL, Objective, TrainingRecipe
 from lpc_ray.records import TOP_K, TraceRow
 
 

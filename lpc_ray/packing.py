@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lpc_ray.config import GENERAL
+from lpc_ray.recipe import GENERAL
 from lpc_ray.records import TOP_K, TraceRow
 
 

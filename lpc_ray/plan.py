@@ -5,13 +5,14 @@ from pathlib import Path
 
 from lpc_ray.analysis.observed import observed_requests
 from lpc_ray.analysis.threshold import quality
-from lpc_ray.config import GENERAL, JobConfig, ReportConfig
+from lpc_ray.config import JobConfig, ReportConfig
 from lpc_ray.errors import DataError
 from lpc_ray.handles import find_digest, parts_of
 from lpc_ray.inducer import InductionTask
 from lpc_ray.induction import build_family
 from lpc_ray.induction.base import Family, Unit, plan_units
 from lpc_ray.matrix import Arm, TraceSet, arms, fingerprint
+from lpc_ray.recipe import GENERAL
 from lpc_ray.records import Case, Document
 from lpc_ray.sources import read_documents
 from lpc_ray.starts import Starts, read_starts

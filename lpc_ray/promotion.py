@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from lpc_ray.config import Strict
+from lpc_ray.config_file import Strict
 from lpc_ray.errors import DataError
 
 

@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from lpc_ray.config import JobConfig, Strict, read, validated
+from lpc_ray.config import JobConfig
+from lpc_ray.config_file import Strict, read, validated
 from lpc_ray.errors import ConfigError
 from lpc_ray.promotion import Decision, PromotionRule
 

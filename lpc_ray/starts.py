@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lpc_ray.config import InitializerName, InitializersRecipe, Recipe, as_axis
 from lpc_ray.errors import ConfigError, DataError, PrefixNotFoundError
 from lpc_ray.handles import ARTIFACTS, MANIFEST_FILE, find_digest
+from lpc_ray.recipe import InitializerName, InitializersRecipe, Recipe
 from lpc_ray.records import digest_of
 from lpc_ray.sources import read_text
 from lpc_ray.storage import Store, open_store
@@ -59,7 +59,7 @@ def read_starts(recipe: Recipe, material: list[int], encode: Callable[[str], lis
     PrefixNotFoundError for an earlier LPC that its store does not hold.
     """
     settings = recipe.initializers
-    used = {name for entry in recipe.sweep for name in as_axis(entry.initializer)} | set(settings.training_free)
+    used = {name for entry in recipe.sweep for name in entry.initializer} | set(settings.training_free)
     text, pretrained = None, None
     digests: dict[str, str] = {}
     if "text" in used:

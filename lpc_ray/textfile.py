@@ -1,6 +1,7 @@
-"""A user's text file, and JSON in it, read or refused in one line."""
+"""A user's text file, JSON or JSONL, read or refused in one line."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,26 @@ def read_text(path: Path, what: str) -> str:
         raise DataError(f"{what} {path}: {error.strerror or error}") from error
     except ValueError as error:
         raise DataError(f"{what} {str(path)!r}: {error}") from error
+
+
+def read_rows(path: Path, what: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(where, object) for every line of a JSONL file that is not blank. Lines end in LF, or CR and LF: JSON's strings may
+    hold the other characters that break lines.
+
+    Raises: DataError naming the line, and for a file without any object.
+    """
+    is_empty = True
+    for number, line in enumerate(read_text(path, what).split("\n"), start=1):
+        if not line.strip():
+            continue
+        where = f"{what} {path} line {number}"
+        row = parse_json(line, where)
+        if not isinstance(row, dict):
+            raise DataError(f"{where}: got {type(row).__name__}, wanted an object")
+        is_empty = False
+        yield where, row
+    if is_empty:
+        raise DataError(f"{what} {path}: got an empty file, wanted one JSON object per line")
 
 
 def parse_json(text: str, where: str) -> Any:

@@ -15,11 +15,11 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from lpc_ray.config import Objective, TrainingRecipe
 from lpc_ray.errors import DataError
 from lpc_ray.objectives import kl_losses, loss_weights, ntp_losses, soft_targets, teacher_targets
 from lpc_ray.packing import Windows, batches, collate, pack
 from lpc_ray.prefix import Prefix, prefix_arguments
+from lpc_ray.recipe import Objective, TrainingRecipe
 from lpc_ray.records import TraceRow
 
 

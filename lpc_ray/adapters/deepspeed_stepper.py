@@ -4,29 +4,33 @@ ZeRO-1 shards the optimizer state and the backbone stays outside the engine; ZeR
 training state is saved as full tensors, so a run may resume on another number of workers.
 """
 
+from types import ModuleType
+
 import torch
 from torch import distributed
 
-from lpc_ray.config import TrainingRecipe
 from lpc_ray.packing import Windows
+from lpc_ray.recipe import TrainingRecipe
 from lpc_ray.training import PrefixLearner, new_optimizer, parameter_groups
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
-def warm_up() -> None:
-    """Load DeepSpeed and its communication op, which a machine compiles once, before the first arm needs them."""
+def load_deepspeed() -> ModuleType:
+    """DeepSpeed without its shared-memory operator, which serves inference alone and would be compiled for minutes, with
+    a C++ compiler, when the first engine starts.
+    """
     import deepspeed
 
-    deepspeed.init_distributed(dist_backend=distributed.get_backend(), dist_init_required=False)
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    return deepspeed
 
 
 class DeepSpeedStepper:
     """One rank's share of a training run; `torch.distributed` must be initialised. See `lpc_ray.training.Stepper`."""
 
     def __init__(self, learner: PrefixLearner, recipe: TrainingRecipe, zero_stage: int):
-        import deepspeed
-
+        deepspeed = load_deepspeed()
         self.rank = distributed.get_rank()
         self.world = distributed.get_world_size()
         self.learner = learner

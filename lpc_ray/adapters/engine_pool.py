@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import ray
 
 from lpc_ray.adapters.vllm_engine import EngineSettings, VLLMEngine
-from lpc_ray.config import EngineResources, ModelRecipe
+from lpc_ray.config import EngineResources
 from lpc_ray.embedded_model import resolve_model
+from lpc_ray.recipe import ModelRecipe
 from lpc_ray.records import Ask, Reply
 
 

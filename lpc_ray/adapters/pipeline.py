@@ -28,7 +28,7 @@ from lpc_ray.analysis.report import REPORT_FILES, ReportSubject, printed_table, 
 from lpc_ray.analysis.row import mean_figures
 from lpc_ray.arm_store import ArmStore
 from lpc_ray.artifact import fetch
-from lpc_ray.config import InitializerName, JobConfig
+from lpc_ray.config import JobConfig
 from lpc_ray.console import Console, Pace, clock
 from lpc_ray.embedded_model import prefix_cache, resolve_model
 from lpc_ray.errors import DataError, LPCError
@@ -38,6 +38,7 @@ from lpc_ray.induction.base import Unit
 from lpc_ray.library import adopt
 from lpc_ray.matrix import Arm, TraceSet
 from lpc_ray.plan import Plan, make_plan
+from lpc_ray.recipe import InitializerName
 from lpc_ray.scale_run import TaskResults
 from lpc_ray.storage import Store, open_store
 from lpc_ray.traces import TraceStore

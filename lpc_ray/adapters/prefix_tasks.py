@@ -7,9 +7,9 @@ import torch
 
 from lpc_ray.adapters.ray_train import GroupSetup, load_backbone
 from lpc_ray.artifact import load_prefix, publish
-from lpc_ray.config import InitializerName
 from lpc_ray.embedded_model import prefix_cache
 from lpc_ray.identity import model_identity
+from lpc_ray.recipe import InitializerName
 from lpc_ray.records import Message
 
 

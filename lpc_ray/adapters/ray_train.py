@@ -15,8 +15,9 @@ import ray
 import torch
 
 from lpc_ray.arm_store import ArmStore, Checkpoint
-from lpc_ray.config import Recipe, TrainingResources
+from lpc_ray.config import TrainingResources
 from lpc_ray.matrix import Arm
+from lpc_ray.recipe import Recipe
 from lpc_ray.starts import Starts
 from lpc_ray.storage import Store
 
@@ -160,14 +161,14 @@ def _scratch(run: Store) -> str:
 
 def _worker(config: dict[str, Any]) -> None:
     """The train function: the backbone once, then arm after arm until the desk closes."""
-    from lpc_ray.adapters.deepspeed_stepper import warm_up
+    from lpc_ray.adapters.deepspeed_stepper import load_deepspeed
 
     setup, desk = config["setup"], config["desk"]
     torch.set_num_threads(setup.resources.threads)
     rank = torch.distributed.get_rank()
     load = partial(load_backbone, setup.model, setup.recipe.model.revision, setup.recipe.model.dtype)
     backbone = load()
-    warm_up()
+    load_deepspeed()
     while True:
         arm = _agreed(ray.get(desk.next_arm.remote()) if rank == 0 else None)
         if arm is None:

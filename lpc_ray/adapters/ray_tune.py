@@ -21,9 +21,9 @@ from lpc_ray.adapters.engine_pool import EnginePool
 from lpc_ray.adapters.live_view import OptimizerStepTensorBoard
 from lpc_ray.arm_store import ArmStore, Checkpoint
 from lpc_ray.artifact import fetch
-from lpc_ray.config import StoppingRecipe
 from lpc_ray.errors import LPCError
 from lpc_ray.matrix import Arm
+from lpc_ray.recipe import StoppingRecipe
 from lpc_ray.records import Outcome, PrefixRef
 from lpc_ray.storage import Store
 from lpc_ray.verification.outcomes import Subject, Verifier

@@ -8,7 +8,7 @@ from typing import Any
 
 from lpc_ray.errors import DataError
 from lpc_ray.records import Message
-from lpc_ray.textfile import parse_json, read_text
+from lpc_ray.textfile import read_rows
 
 MARKER = "####"
 INSTRUCTION = "Reason step by step. End with a line that holds #### and the final number."
@@ -30,13 +30,7 @@ def read_problems(path: Path) -> list[Problem]:
 
     Raises: DataError naming the line, for anything but a question and an answer that ends in `#### N`.
     """
-    problems = []
-    for number, line in enumerate(read_text(path, "gsm8k").splitlines(), start=1):
-        if line.strip():
-            problems.append(_problem(line, where=f"gsm8k {path} line {number}"))
-    if not problems:
-        raise DataError(f"gsm8k {path}: got an empty file, wanted one problem per line")
-    return problems
+    return [problem(row, where) for where, row in read_rows(path, "gsm8k")]
 
 
 def first_problems(path: Path) -> list[Problem]:
@@ -48,15 +42,10 @@ def first_problems(path: Path) -> list[Problem]:
     return problems[: int(count)]
 
 
-def _problem(line: str, where: str) -> Problem:
-    row = parse_json(line, where)
-    return problem(row, where)
-
-
-def problem(row: Any, where: str) -> Problem:
+def problem(row: dict[str, Any], where: str) -> Problem:
     """The problem in one JSON object. Raises: DataError."""
-    fields = [row.get(name) for name in ("question", "answer")] if isinstance(row, dict) else []
-    if not fields or not all(isinstance(field, str) and field.strip() for field in fields):
+    fields = [row.get(name) for name in ("question", "answer")]
+    if not all(isinstance(field, str) and field.strip() for field in fields):
         raise DataError(f"{where}: wanted 'question' and 'answer', texts that are not empty")
     question, solution = (str(field).strip() for field in fields)
     answer = marked_number(solution)

@@ -9,7 +9,6 @@ from pathlib import Path
 from transformers import PreTrainedModel
 
 from lpc_ray.artifact import fetch
-from lpc_ray.config import InitializerName, Recipe
 from lpc_ray.handles import ARTIFACTS
 from lpc_ray.identity import ModelIdentity
 from lpc_ray.initializers.attention_matching import attention_matching
@@ -21,6 +20,7 @@ from lpc_ray.initializers.random_vectors import random_vectors
 from lpc_ray.initializers.sci import sci
 from lpc_ray.initializers.strided_rope import strided_rope
 from lpc_ray.initializers.text import text
+from lpc_ray.recipe import InitializerName, Recipe
 from lpc_ray.starts import Starts
 
 __all__ = [

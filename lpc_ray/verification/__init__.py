@@ -5,8 +5,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from lpc_ray.config import VerificationRecipe
 from lpc_ray.errors import ConfigError
+from lpc_ray.recipe import VerificationRecipe
 from lpc_ray.verification.base import Benchmark
 
 

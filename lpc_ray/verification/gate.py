@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from lpc_ray.artifact import Manifest
-from lpc_ray.config import GateRecipe
 from lpc_ray.errors import ArtifactError
+from lpc_ray.recipe import GateRecipe
 from lpc_ray.verification.off_source import Damage
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from lpc_ray.errors import DataError
 from lpc_ray.records import Ask, Case, Outcome
-from lpc_ray.textfile import parse_json, read_text
+from lpc_ray.textfile import read_rows
 from lpc_ray.verification.base import Benchmark, Examination, judged, rows_of
 from lpc_ray.verification.short_answer import is_answered, normalise
 
@@ -51,22 +51,20 @@ def load(path: Path) -> OffSource:
     Raises: DataError naming the line, for a malformed row, an id that occurs twice, or a file without both kinds.
     """
     cases: dict[str, Case] = {}
-    for number, line in enumerate(read_text(path, "off-source cases").splitlines(), start=1):
-        if line.strip():
-            case = _case(line, where=f"off-source cases {path} line {number}")
-            if case.id in cases:
-                raise DataError(f"off-source cases {path} line {number}: got id {case.id!r} again")
-            cases[case.id] = case
+    for where, row in read_rows(path, "off-source cases"):
+        case = _case(row, where)
+        if case.id in cases:
+            raise DataError(f"{where}: got id {case.id!r} again")
+        cases[case.id] = case
     if len({bool(case.answers) for case in cases.values()}) != 2:
         raise DataError(f"off-source cases {path}: wanted questions with answers and questions without")
     return OffSource(tuple(cases.values()))
 
 
-def _case(line: str, where: str) -> Case:
-    row = parse_json(line, where)
+def _case(row: dict[str, Any], where: str) -> Case:
     try:
         name, question, answers = row["id"], row["question"], row["answers"]
-    except (KeyError, TypeError) as error:
+    except KeyError as error:
         raise DataError(f"{where}: wanted an object with id, question and answers") from error
     is_text = all(isinstance(text, str) and text.strip() for text in (name, question))
     if not is_text or not isinstance(answers, list) or not all(isinstance(a, str) and normalise(a) for a in answers):

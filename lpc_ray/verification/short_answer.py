@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from lpc_ray.errors import DataError
 from lpc_ray.records import Ask, Case
-from lpc_ray.textfile import parse_json, read_text
+from lpc_ray.textfile import read_rows
 from lpc_ray.verification.base import Benchmark, Examination, judged, rows_of
 
 SCORER = "short_answer/1"
@@ -64,15 +64,13 @@ def read_cases(path: Path) -> list[Case]:
     id or question that occurs twice.
     """
     cases: list[Case] = []
-    seen: dict[str, int] = {}
-    for number, line in enumerate(read_text(path, "cases").splitlines(), start=1):
-        if not line.strip():
-            continue
-        case = _case(line, where=f"cases {path} line {number}")
+    seen: dict[str, str] = {}
+    for where, row in read_rows(path, "cases"):
+        case = _case(row, where)
         for key in (f"id {case.id!r}", f"question {case.question!r}"):
             if key in seen:
-                raise DataError(f"cases {path} line {number}: got {key} again (first on line {seen[key]})")
-            seen[key] = number
+                raise DataError(f"{where}: got {key} again (first on {seen[key]})")
+            seen[key] = where.removeprefix(f"cases {path} ")
         cases.append(case)
     for split in ("tune", "held_out"):
         if not any(case.split == split for case in cases):
@@ -80,10 +78,7 @@ def read_cases(path: Path) -> list[Case]:
     return cases
 
 
-def _case(line: str, where: str) -> Case:
-    row: Any = parse_json(line, where)
-    if not isinstance(row, dict):
-        raise DataError(f"{where}: got {type(row).__name__}, wanted an object")
+def _case(row: dict[str, Any], where: str) -> Case:
     for field in ("id", "question", "answers", "split"):
         if not row.get(field):
             raise DataError(f"{where}: field {field!r} is missing or empty")

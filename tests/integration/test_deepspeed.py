@@ -7,8 +7,8 @@ import pytest
 import torch
 import torch.multiprocessing as mp
 
-from lpc_ray.config import TrainingRecipe
 from lpc_ray.prefix import Prefix, attach
+from lpc_ray.recipe import TrainingRecipe
 from lpc_ray.records import TraceRow
 from lpc_ray.training import PlainStepper, PrefixLearner, Progress, train
 from tests.tiny import rows, taught_rows, tiny_model

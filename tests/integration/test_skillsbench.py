@@ -6,9 +6,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from lpc_ray.config import VerificationRecipe
 from lpc_ray.datasets.skillsbench import read_tasks
 from lpc_ray.errors import ConfigError, VerificationError
+from lpc_ray.recipe import VerificationRecipe
 from lpc_ray.storage import Store
 from lpc_ray.verification import build_benchmark
 from lpc_ray.verification.outcomes import OutcomeStore, Subject, Verifier

@@ -9,13 +9,13 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from lpc_ray.adapters.vllm_engine import EngineSettings, VLLMEngine
-from lpc_ray.config import TrainingRecipe
 from lpc_ray.embedded_model import fetch_embedded_model
 from lpc_ray.inducer import Inducer, InductionTask
 from lpc_ray.induction.base import plan_units
 from lpc_ray.objectives import rows_for
 from lpc_ray.packing import collate, pack
 from lpc_ray.prefix import Prefix, attach
+from lpc_ray.recipe import TrainingRecipe
 from lpc_ray.sources import read_documents
 from lpc_ray.training import PrefixLearner, teacher_logits
 

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from lpc_ray.artifact import publish
-from lpc_ray.config import AttentionMatchingRecipe, Recipe
 from lpc_ray.errors import ArtifactError, ConfigError, DataError
 from lpc_ray.handles import ARTIFACTS, set_handle
 from lpc_ray.initializers import (
@@ -23,6 +22,7 @@ from lpc_ray.initializers import (
 from lpc_ray.initializers.attention_matching import attention_scores, queries_behind
 from lpc_ray.initializers.rope import inverse_frequencies, rerotate
 from lpc_ray.prefix import attach
+from lpc_ray.recipe import AttentionMatchingRecipe, Recipe
 from lpc_ray.starts import Starts, read_starts
 from lpc_ray.storage import Store
 from tests.tiny import tiny_identity, tiny_model

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from lpc_ray.config import TrainingRecipe
 from lpc_ray.errors import DataError
 from lpc_ray.objectives import kl_losses, ntp_losses, rows_for, soft_targets
 from lpc_ray.packing import collate, pack
 from lpc_ray.prefix import Prefix, attach, prefix_arguments
+from lpc_ray.recipe import TrainingRecipe
 from lpc_ray.records import TOP_K
 from lpc_ray.training import PrefixLearner
 from tests.tiny import rows, taught_rows, tiny_model

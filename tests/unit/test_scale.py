@@ -29,7 +29,7 @@ def test_the_strata_config_comes_down_to_a_job_per_task():
     decisions = promote({"ss": [0.2], "raw": [0.4]}, rule)
     jobs = stratum_jobs(config, ["tide-codec", "survey-units"], decisions, {"ss": 8, "raw": 16})
     assert [job.recipe.verification.settings["tune"] for job in jobs] == [["tide-codec"], ["survey-units"]]
-    assert [(entry.induction, entry.seed) for entry in jobs[0].recipe.sweep] == [("ss", (5,)), ("raw", (0, 1))]
+    assert [(entry.induction, entry.seed) for entry in jobs[0].recipe.sweep] == [(("ss",), (5,)), (("raw",), (0, 1))]
     assert jobs[0].recipe.training.checkpoints() == [0, 8, 16, 24]
     assert jobs[0].recipe.stopping.grace_steps == jobs[0].recipe.training.steps == 24
     with pytest.raises(ConfigError, match="lets no family go on"):
@@ -79,13 +79,14 @@ def test_the_scale_run_records_strata_and_decisions_and_scores_strata_at_the_foc
         known = {"ss": tuple(replace(step, passed=step.passed // 3) for step in steps), "raw": steps}
         records = [
             arm(
-                f"{entry.induction}-s{seed}",
-                induction=entry.induction,
+                f"{induction}-s{seed}",
+                induction=induction,
                 training_seed=seed,
-                steps=known[entry.induction],
+                steps=known[induction],
             )
             for entry in job.recipe.sweep
-            for seed in (entry.seed if isinstance(entry.seed, tuple) else (entry.seed,))
+            for induction in entry.induction
+            for seed in entry.seed
         ]
         tune = {
             f"{s}": tuple(replace(o, passed=p, total=19) for o in outcomes(1, int(p > 9))) for s, p in scores.items()

@@ -2,10 +2,10 @@
 
 import pytest
 
-from lpc_ray.config import Recipe
 from lpc_ray.errors import ConfigError, DataError, PrefixNotFoundError
 from lpc_ray.handles import set_handle
 from lpc_ray.matrix import arms
+from lpc_ray.recipe import Recipe
 from lpc_ray.records import Document
 from lpc_ray.starts import read_starts
 from lpc_ray.storage import Store

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lpc_ray.analysis.row import held_out_fields
-from lpc_ray.config import VerificationRecipe
 from lpc_ray.datasets.gsm8k import marked_number
 from lpc_ray.errors import ConfigError, DataError
+from lpc_ray.recipe import VerificationRecipe
 from lpc_ray.records import PrefixRef, digest_of
 from lpc_ray.storage import Store
 from lpc_ray.verification import build_benchmark

@@ -1,0 +1,140 @@
+"""A YAML file as a strict model: overrides applied, or one line that says what is wrong with it.
+
+This module imports nothing heavy, so that a job can refuse a bad config at once.
+"""
+
+import difflib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from lpc_ray.errors import ConfigError
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+Config = TypeVar("Config", bound=Strict)
+
+
+class _OneValuePerKey(yaml.SafeLoader):
+    """YAML whose mappings hold each key once; plain YAML keeps the last value and tells nobody."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise yaml.constructor.ConstructorError(None, None, f"got key {key!r} more than once", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+def read(path: str | Path, overrides: list[str] | None = None) -> dict[str, Any]:
+    """The mapping in a YAML file, overridden and not yet checked."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"config {path}: {getattr(error, 'strerror', None) or 'not UTF-8 text'}") from error
+    try:
+        raw = yaml.load(text, _OneValuePerKey)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"config {path}: not YAML: {' '.join(str(error).split())}") from error
+    except RecursionError as error:
+        raise ConfigError(f"config {path}: got YAML that is nested too deeply") from error
+    if not isinstance(raw, dict):
+        raise ConfigError(f"config {path}: got {type(raw).__name__}, wanted a mapping of fields")
+    for override in overrides or []:
+        _apply(raw, override)
+    return raw
+
+
+def validated(kind: type[Config], raw: dict[str, Any], where: str | Path) -> Config:
+    """`raw` as a config of that kind. Raises: ConfigError for the first thing wrong with it."""
+    try:
+        config = kind.model_validate(raw)
+    except ValidationError as error:
+        raise ConfigError(f"config {where}: {_explain(error, kind)}") from error
+    for path, value in _truths_taken_as_numbers(raw, config.model_dump()):
+        raise ConfigError(f"config {where}: {path}: got {str(value).lower()}, wanted a number")
+    return config
+
+
+def _truths_taken_as_numbers(raw: Any, kept: Any, path: str = "") -> Iterator[tuple[str, bool]]:
+    """Where the file says true or false and the config holds 1 or 0."""
+    if isinstance(raw, dict) and isinstance(kept, dict):
+        for key in raw:
+            yield from _truths_taken_as_numbers(raw[key], kept[key], f"{path}.{key}".lstrip("."))
+    elif isinstance(raw, list) and isinstance(kept, list | tuple):
+        for place, (value, held) in enumerate(zip(raw, kept, strict=True)):
+            yield from _truths_taken_as_numbers(value, held, f"{path}.{place}")
+    elif isinstance(raw, bool) and not isinstance(kept, bool):
+        yield path, raw
+
+
+def _apply(raw: dict[str, Any], override: str) -> None:
+    key, separator, value = override.partition("=")
+    if not separator or not all(key.split(".")):
+        raise ConfigError(f"override {override!r}: wanted field.path=value")
+    *parents, last = key.split(".")
+    node: Any = raw
+    for part in parents:
+        node = node.setdefault(part, {}) if isinstance(node, dict) else node
+        if isinstance(node, list) and part.isdigit() and int(part) < len(node):
+            node = node[int(part)]
+    if not isinstance(node, dict):
+        raise ConfigError(f"override {override!r}: {'.'.join(parents)} holds no fields")
+    try:
+        node[last] = yaml.safe_load(value)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ConfigError(f"override {override[:80]!r}: the value is not YAML") from error
+
+
+def _explain(error: ValidationError, kind: type[Strict]) -> str:
+    """The first problem as one line; an unknown key or name is shown with the nearest valid one."""
+    problem = error.errors()[0]
+    where = ".".join(str(part) for part in problem["loc"]) or "top level"
+    got = f"{where}: got {problem['input']!r}"
+    context = problem.get("ctx", {})
+    match problem["type"]:
+        case "extra_forbidden":
+            valid = _fields_at(problem["loc"][:-1], kind)
+            return f"unknown key {where}{nearest(str(problem['loc'][-1]), valid)}"
+        case "missing":
+            return f"missing key {where}"
+        case "value_error":
+            message = problem["msg"].removeprefix("Value error, ")
+            return f"{where}: {message}" if message.startswith("got ") else message
+        case "literal_error":
+            valid = set(re.findall(r"'(.+?)'", context["expected"]))
+            return f"{got}, wanted {context['expected']}{nearest(str(problem['input']), valid)}"
+        case "tuple_type":
+            return f"{got}, wanted a list"
+        case "model_type" | "dict_type":
+            return f"{got}, wanted a mapping"
+        case "string_pattern_mismatch":
+            return f"{got}, wanted a name that matches {context['pattern']}"
+        case _:
+            return f"{got}, wanted {re.sub(r'^.*? should (be|have) |,.*$| after validation', '', problem['msg'])}"
+
+
+def _fields_at(location: tuple[int | str, ...], kind: type[Strict]) -> set[str]:
+    model: Any = kind
+    for part in location:
+        if isinstance(part, int):
+            continue
+        annotation = model.model_fields[part].annotation if part in model.model_fields else None
+        inner = [kind for kind in get_args(annotation) if kind is not type(None)]
+        annotation = inner[0] if inner else annotation
+        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+            return set()
+        model = annotation
+    return set(model.model_fields)
+
+
+def nearest(name: str, valid: set[str]) -> str:
+    close = difflib.get_close_matches(name, sorted(valid), n=1, cutoff=0.5)
+    return f" (did you mean {close[0]!r}?)" if close else ""
