@@ -42,14 +42,14 @@ serve: install
 	$(BIN)/python -m serve.app --run runs/demo
 
 unit: install
-	$(BIN)/python -m pytest -q tests/unit
+	$(BIN)/python -m pytest -q -n auto --maxprocesses=4 tests/unit
 
 check: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -q tests/unit
+	$(MAKE) unit
 
 test: sandbox check
 	$(BIN)/python -m pytest -q --durations=25 tests/integration tests/e2e

@@ -4,11 +4,10 @@
 With --results FILE ... [--out FOLDER] the files, own or foreign, give one page that compares their runs.
 """
 
-import argparse
 import sys
 
 from lpc_ray.cli import run_job
-from lpc_ray.errors import LPCError
+from lpc_ray.console import Parser, exit_on_error
 
 
 def work(plan, run):
@@ -23,17 +22,14 @@ def compare(arguments: list[str]) -> None:
     from lpc_ray.analysis.threshold import THRESHOLDS
     from lpc_ray.storage import Store
 
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Parser(description=__doc__)
     parser.add_argument("--results", nargs="+", required=True, metavar="FILE", help="JSON result files, own or foreign")
     parser.add_argument("--out", default="runs/comparison", help="folder of the files made (default: %(default)s)")
     parser.add_argument("--title", default="lpc_ray: runs compared")
     parser.add_argument("--thresholds", nargs="+", default=THRESHOLDS, metavar="SHARE", help="such as 0.5 or 12/19")
     options = parser.parse_args(arguments)
-    try:
+    with exit_on_error():
         write_comparison(Store(options.out), options.title, read_results(options.results), options.thresholds)
-    except LPCError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
     print(f"{options.out}/comparison.html")
 
 

@@ -2,14 +2,13 @@
 
 import argparse
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import yaml
 
 from lpc_ray.config import JobConfig, load
-from lpc_ray.errors import LPCError
+from lpc_ray.console import Parser, exit_on_error
 from lpc_ray.plan import Plan, make_plan
 from lpc_ray.scale import PatientsConfig, ScaleConfig, focus_job, load_many, patient_jobs
 from lpc_ray.storage import Store
@@ -32,7 +31,7 @@ def run_job(
     work_many: called as `work_many(config, run, unsandboxed)` for a config that names several tasks.
     """
     options = _options(description, arguments, has_preview=preview is not None)
-    try:
+    with exit_on_error():
         many = load_many(options.config, options.override) if work_many else None
         if many and work_many:
             _run_many(many, work_many, options)
@@ -46,10 +45,6 @@ def run_job(
             preview(plan, options.preview)
         else:
             work(plan, run)
-    except LPCError as error:
-        # Ray raises a worker's error as one that quotes the whole traceback, with the error itself as its cause.
-        print(f"error: {getattr(error, 'cause', error)}", file=sys.stderr)
-        sys.exit(2)
 
 
 def _run_many(many: ScaleConfig | PatientsConfig, work_many: Callable[..., None], options: argparse.Namespace) -> None:
@@ -79,7 +74,7 @@ def store_url(config: JobConfig) -> str:
 
 
 def _options(description: str | None, arguments: list[str] | None, has_preview: bool) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=description)
+    parser = Parser(description=description)
     parser.add_argument("--config", default=str(DEFAULT_CONFIG), help="job config (default: %(default)s)")
     parser.add_argument("--dry-run", action="store_true", help="print config, arms and what exists; do nothing")
     parser.add_argument(

@@ -14,35 +14,31 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from lpc_ray.errors import LPCError
+from lpc_ray.console import Parser, exit_on_error
 from lpc_ray.storage import Store
 
 if TYPE_CHECKING:
     from lpc_ray.artifact import Manifest
 
 DEFAULT_STORE = "lpc_library"
+REPORT = "report.json"
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run one command; exits with 2 and one line for an error of the user's."""
     options = _parser().parse_args(arguments)
-    try:
+    with exit_on_error():
         options.work(Store(options.store), options)
-    except LPCError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> Parser:
     from lpc_ray.convert import EXPORT_FORMATS, IMPORT_FORMATS
     from lpc_ray.convert.layers import Layout
 
-    parser = argparse.ArgumentParser(
-        prog="lpc", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(prog="lpc", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def command(name: str, work, help: str) -> argparse.ArgumentParser:
+    def command(name: str, work, help: str) -> Parser:
         added = commands.add_parser(name, help=help)
         added.add_argument("--store", metavar="URL", default=DEFAULT_STORE, help="folder or URL (default: %(default)s)")
         added.set_defaults(work=work)
@@ -69,6 +65,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _list(store: Store, options: argparse.Namespace) -> None:
+    from lpc_ray.errors import ArtifactError, PrefixNotFoundError
     from lpc_ray.library import entries
 
     found = entries(store)
@@ -77,8 +74,8 @@ def _list(store: Store, options: argparse.Namespace) -> None:
         return
     print(f"{'handle':<36} {'digest':<12} {'kind':<11} {'tokens':>6} {'MiB':>7}  model")
     for handle, digest, manifest in found:
-        if manifest is None:
-            print(f"{handle:<36} {digest[:12]} its artifact is missing")
+        if isinstance(manifest, ArtifactError | PrefixNotFoundError):
+            print(f"{handle or '-':<36} {digest[:12]} {manifest}")
             continue
         size = manifest.num_bytes / 2**20
         print(
@@ -91,7 +88,23 @@ def _inspect(store: Store, options: argparse.Namespace) -> None:
     from lpc_ray.artifact import stored_manifest
     from lpc_ray.handles import ARTIFACTS, find_digest
 
-    print(describe(stored_manifest(store / ARTIFACTS, find_digest(store, options.handle))))
+    digest = find_digest(store, options.handle)
+    print(describe(stored_manifest(store / ARTIFACTS, digest)))
+    for line in _reported(store, digest):
+        print(line)
+
+
+def _reported(store: Store, digest: str) -> list[str]:
+    """What the report of the run whose folder this store is says of an LPC that was an arm's best."""
+    if not store.exists(REPORT):
+        return []
+    report = store.read_json(REPORT)
+    arms = report.get("arms", []) if isinstance(report, dict) else []
+    return [
+        f"{'held-out':<18} {arm['passed']}/{arm['total']} as {arm['name']}, step {arm['best_step']} ({store.path(REPORT)})"
+        for arm in arms
+        if arm.get("digest") == digest and arm.get("total")
+    ]
 
 
 def describe(manifest: "Manifest") -> str:

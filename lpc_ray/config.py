@@ -120,4 +120,4 @@ def load(path: str | Path, overrides: list[str] | None = None) -> JobConfig:
     Raises: ConfigError (one line: got, wanted, where) for a missing or malformed file, an unknown key, which it names
     beside the nearest valid one, or a value out of range.
     """
-    return validated(JobConfig, read(path, overrides), path)
+    return validated(JobConfig, read(path, overrides), f"config {path}")

@@ -52,14 +52,14 @@ def read(path: str | Path, overrides: list[str] | None = None) -> dict[str, Any]
     return raw
 
 
-def validated(kind: type[Config], raw: dict[str, Any], where: str | Path) -> Config:
+def validated(kind: type[Config], raw: dict[str, Any], where: str) -> Config:
     """`raw` as a config of that kind. Raises: ConfigError for the first thing wrong with it."""
     try:
         config = kind.model_validate(raw)
     except ValidationError as error:
-        raise ConfigError(f"config {where}: {_explain(error, kind)}") from error
+        raise ConfigError(f"{where}: {_explain(error, kind)}") from error
     for path, value in _truths_taken_as_numbers(raw, config.model_dump()):
-        raise ConfigError(f"config {where}: {path}: got {str(value).lower()}, wanted a number")
+        raise ConfigError(f"{where}: {path}: got {str(value).lower()}, wanted a number")
     return config
 
 

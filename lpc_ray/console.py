@@ -1,10 +1,35 @@
-"""Progress for people: one line per event, with the time since the start and the stage, and how long it will yet take."""
+"""What people see in a terminal: progress, one line per event, and errors, one line each."""
 
+import argparse
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+from lpc_ray.errors import LPCError
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that tells an error in one line, without its usage, which `--help` shows."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"error: {message}\n")
+
+
+@contextmanager
+def exit_on_error() -> Iterator[None]:
+    """End the program with 2 and one line for an error of the user's."""
+    try:
+        yield
+    except LPCError as error:
+        # Ray raises a worker's error as one that quotes the whole traceback, with the error itself as its cause.
+        print(f"error: {getattr(error, 'cause', error)}", file=sys.stderr)
+        sys.exit(2)
 
 
 class Console:
-    """Call it with a stage and a text; lines go to standard output as they happen."""
+    """Progress, with the time since the start and the stage. Lines go to standard output as they happen."""
 
     def __init__(self):
         self._started = time.monotonic()

@@ -90,6 +90,11 @@ def _messages(row: dict[str, Any], where: str) -> list[Message]:
         fits = isinstance(message, dict) and message.get("role") in _ROLES and isinstance(message.get("content"), str)
         if not fits or not message["content"].strip():
             raise DataError(f"{where}: wanted each message to have a role of {', '.join(_ROLES)} and non-empty content")
+    turns = [message["role"] for message in messages if message["role"] != "system"]
+    if turns != ["user" if place % 2 == 0 else "assistant" for place in range(len(turns))]:
+        raise DataError(
+            f"{where}: got turns by {', '.join(turns)}, wanted user and assistant in turn, the user's first"
+        )
     return [Message(role=message["role"], content=message["content"]) for message in messages]
 
 

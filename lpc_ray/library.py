@@ -10,7 +10,7 @@ import torch
 from lpc_ray.artifact import Manifest, fetch, load_prefix, publish, stored_manifest
 from lpc_ray.convert import ExportFormat, Foreign, ImportFormat, read_foreign, write_foreign
 from lpc_ray.convert.layers import Layout
-from lpc_ray.errors import ArtifactError
+from lpc_ray.errors import ArtifactError, PrefixNotFoundError
 from lpc_ray.handles import ARTIFACTS, check_handle, find_digest, list_handles, parts_of, set_handle
 from lpc_ray.identity import ModelIdentity
 from lpc_ray.storage import Store
@@ -134,16 +134,19 @@ def compose(store: Store, digests: list[str], cache: Path, drop_later_sinks: boo
     )
 
 
-def entries(store: Store) -> list[tuple[str, str, Manifest | None]]:
+def entries(store: Store) -> list[tuple[str, str, Manifest | ArtifactError | PrefixNotFoundError]]:
     """(handle, digest, manifest) of every handle, then of the artifacts without one under the handle "".
 
-    The manifest is None where a handle's artifact is missing.
+    Where an artifact is missing or its manifest malformed, the error stands in the manifest's place.
     """
-    artifacts = store / ARTIFACTS
-    held = set(artifacts.names())
     handles = list_handles(store)
-    unnamed = sorted(held - set(handles.values()))
-    return [
-        (handle, digest, stored_manifest(artifacts, digest) if digest in held else None)
-        for handle, digest in [*handles.items(), *(("", digest) for digest in unnamed)]
-    ]
+    unnamed = sorted(set((store / ARTIFACTS).names()) - set(handles.values()))
+    named = [*handles.items(), *(("", digest) for digest in unnamed)]
+    return [(handle, digest, _manifest_or_error(store / ARTIFACTS, digest)) for handle, digest in named]
+
+
+def _manifest_or_error(artifacts: Store, digest: str) -> Manifest | ArtifactError | PrefixNotFoundError:
+    try:
+        return stored_manifest(artifacts, digest)
+    except (ArtifactError, PrefixNotFoundError) as error:
+        return error

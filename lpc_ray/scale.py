@@ -75,11 +75,11 @@ def load_many(path: str | Path, overrides: list[str] | None = None) -> ScaleConf
     """
     raw = read(path, overrides)
     if "scale" in raw:
-        config = validated(ScaleConfig, raw, path)
+        config = validated(ScaleConfig, raw, f"config {path}")
         focus_job(config)
         return config
     if "patients" in raw:
-        config = validated(PatientsConfig, raw, path)
+        config = validated(PatientsConfig, raw, f"config {path}")
         patient_jobs(config)
         return config
     return None
@@ -148,4 +148,4 @@ def _job(
         "recipe": {**recipe, "source": source, "verification": verification},
         **{part: getattr(config, part) for part in ("cluster", "store", "tracking", "report")},
     }
-    return validated(JobConfig, raw, f"{config.name}, task {task}")
+    return validated(JobConfig, raw, f"config {config.name}, task {task}")

@@ -20,7 +20,8 @@ def read_documents(paths: Iterable[str | Path]) -> list[Document]:
     A folder of skills (NAME/SKILL.md), or a SkillsBench task that has one, is one Document: its skills as they are loaded
     into a prompt. `FILE#PART` is a part of a data set: of GSM8K's JSONL the first PART problems, of LongHealth's JSON the
     record of patient PART.
-    Raises: DataError for a path that does not exist, a folder without such files, or a file that is empty or not UTF-8.
+    Raises: DataError for a path that does not exist, a folder without such files, a file that is empty or
+    no UTF-8 text, or two with the same text.
     """
     documents = []
     for path in map(Path, paths):
@@ -36,7 +37,16 @@ def read_documents(paths: Iterable[str | Path]) -> list[Document]:
             documents += [_read(file, name=file.relative_to(path).as_posix()) for file in files]
         else:
             documents.append(_read(path, name=path.name))
+    _check_distinct(documents)
     return documents
+
+
+def _check_distinct(documents: list[Document]) -> None:
+    names: dict[str, str] = {}
+    for document in documents:
+        if document.digest in names:
+            raise DataError(f"source {document.name}: got the same text as {names[document.digest]}, wanted each once")
+        names[document.digest] = document.name
 
 
 def _part(path: Path) -> Document:

@@ -11,13 +11,16 @@ from lpc_ray.errors import DataError
 def read_text(path: Path, what: str) -> str:
     """The UTF-8 text of a user's file. Raises: DataError that starts with `what`."""
     try:
-        return path.read_bytes().decode("utf-8-sig")
+        text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(f"{what} {path}: got a byte that is not UTF-8 at offset {error.start}") from error
     except OSError as error:
         raise DataError(f"{what} {path}: {error.strerror or error}") from error
     except ValueError as error:
         raise DataError(f"{what} {str(path)!r}: {error}") from error
+    if "\0" in text:
+        raise DataError(f"{what} {path}: got a NUL character at offset {text.index(chr(0))}, wanted text")
+    return text
 
 
 def read_rows(path: Path, what: str) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -4,14 +4,14 @@ import argparse
 import json
 import os
 import signal
-import sys
 import threading
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from lpc_ray.errors import ConfigError, LPCError
+from lpc_ray.console import Parser, exit_on_error
+from lpc_ray.errors import ConfigError
 from lpc_ray.serving.settings import ServerSettings, server_settings
 
 CONFIG = Path(__file__).parent / "config.yaml"
@@ -116,17 +116,14 @@ def demo_prefix(run: Path) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Parser(description=__doc__)
     parser.add_argument("--run", type=Path, help="a finished run: its best prefix is served as 'demo'")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on; others than 127.0.0.1 need keys")
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("setting", nargs="*", help="any field of the settings, such as replicas=2")
     options = parser.parse_args()
-    try:
+    with exit_on_error():
         _serve(options)
-    except LPCError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
 
 
 def _serve(options: argparse.Namespace) -> None:

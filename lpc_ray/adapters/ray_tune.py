@@ -172,7 +172,9 @@ def sweep(
     tuner = tune.Tuner(
         tune.with_resources(tune.with_parameters(run_trial, setup=setup), {"cpu": 0.1}),
         param_space={"arm": tune.grid_search([arm.name for arm in arms])},
-        tune_config=TuneConfig(scheduler=scheduler, max_concurrent_trials=1, trial_dirname_creator=folder_name),
+        tune_config=TuneConfig(
+            scheduler=scheduler, max_concurrent_trials=1, reuse_actors=True, trial_dirname_creator=folder_name
+        ),
         run_config=RunConfig(
             name=name,
             storage_path=setup.run.path("ray_tune") if setup.run.is_local else f"{setup.run.url}/ray_tune",

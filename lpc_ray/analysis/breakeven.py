@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from lpc_ray.analysis.row import Row
+from lpc_ray.analysis.significance import NOISE_P_VALUE, unpaired
 
 REFERENCES = ("full_document", "full_skill")
 
@@ -33,7 +34,7 @@ class BreakEven:
 
 
 def break_even(rows: Sequence[Row], references: Sequence[str] = REFERENCES) -> list[BreakEven]:
-    """One entry per arm and reference row of its run and task; what an arm scores is not weighed here."""
+    """One entry per arm and reference row of its run and task. An arm that scores less, beyond noise, repays nothing."""
     return [
         _against(arm, reference)
         for arm in rows
@@ -41,6 +42,14 @@ def break_even(rows: Sequence[Row], references: Sequence[str] = REFERENCES) -> l
         for reference in rows
         if reference.name in references and (reference.run, reference.task) == (arm.run, arm.task)
     ]
+
+
+def _is_worse(arm: Row, reference: Row) -> bool:
+    """Whether the arm's score is lower than the reference's by more than noise."""
+    if None in (arm.score, reference.score) or not arm.total or not reference.total:
+        return False
+    p_value = unpaired((arm.passed or 0, arm.total), (reference.passed or 0, reference.total))
+    return (arm.score or 0) < (reference.score or 0) and p_value < NOISE_P_VALUE
 
 
 def _against(arm: Row, reference: Row) -> BreakEven:
@@ -58,10 +67,12 @@ def _against(arm: Row, reference: Row) -> BreakEven:
     requests = None
     reason = f"unknown: {', '.join(unknown)}" if unknown else ""
     if offline is not None and saved is not None:
-        if saved > 0:
-            requests = math.ceil(Fraction(offline) / Fraction(saved))
-        else:
+        if saved <= 0:
             reason = "never: a request is not cheaper"
+        elif _is_worse(arm, reference):
+            reason = f"never: it passed {arm.passed}/{arm.total}, {reference.name} {reference.passed}/{reference.total}"
+        else:
+            requests = math.ceil(Fraction(offline) / Fraction(saved))
     workload = arm.expected_requests if arm.expected_requests is not None else arm.observed_requests
     return BreakEven(
         run=arm.run,

@@ -4,7 +4,6 @@ A file is JSON: lpc_ray's own report.json; tables keyed by run (`data/published/
 `results` or `rows`. Files that name one run are merged and must agree; runs are never pooled.
 """
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from lpc_ray.analysis.normalise import row_of
 from lpc_ray.analysis.result_file import result_file
 from lpc_ray.analysis.row import Row
 from lpc_ray.errors import DataError
+from lpc_ray.textfile import parse_json, read_text
 
 OWN_REPORT = "report.json"
 LABELS = ("name", "note")
@@ -40,7 +40,7 @@ def read_results(paths: Iterable[str | Path]) -> list[RunResults]:
     """Every run in the files, in the order met. Raises: DataError for a file that is missing, malformed or at odds."""
     parts: dict[str, list[RunResults]] = {}
     for path in paths:
-        for part in parse_results(_load(Path(path)), str(path)):
+        for part in parse_results(parse_json(read_text(Path(path), "results"), f"results {path}"), str(path)):
             parts.setdefault(part.run, []).append(part)
     return [_joined(run, found) for run, found in parts.items()]
 
@@ -72,15 +72,6 @@ def parse_results(content: Any, where: str) -> list[RunResults]:
         )
         for run, rows in found.items()
     ]
-
-
-def _load(path: Path) -> Any:
-    try:
-        return json.loads(path.read_bytes())
-    except OSError as error:
-        raise DataError(f"results {path}: {error.strerror}") from error
-    except ValueError as error:
-        raise DataError(f"results {path}: got no JSON ({error})") from error
 
 
 def _name(path: Path) -> str:

@@ -37,8 +37,10 @@ def read(path: Path, identity: ModelIdentity) -> Foreign:
         raise ArtifactError(f"{folder / CONFIG_FILE}: got peft_type {kind!r}, wanted CARTRIDGE or PREFIX_TUNING")
     try:
         tensors = load_tensors((folder / TENSOR_FILE).read_bytes())
-    except (OSError, SafetensorError) as error:
-        raise ArtifactError(f"{where}: missing or not a safetensors file: {error}") from error
+    except OSError as error:
+        raise ArtifactError(f"{where}: {error.strerror or error}") from error
+    except SafetensorError as error:
+        raise ArtifactError(f"{where}: not a safetensors file: {error}") from error
     if set(tensors) != {TENSOR}:
         raise ArtifactError(f"{where}: got tensors {sorted(tensors)}, wanted {TENSOR} alone")
     shape = (identity.num_layers, 2, identity.num_kv_heads, identity.head_dim)
@@ -52,6 +54,11 @@ def read(path: Path, identity: ModelIdentity) -> Foreign:
             f"{where}: got {TENSOR} {list(flat.shape)}, wanted [{config.get('num_virtual_tokens')}, "
             f"{torch.Size(shape).numel()}] (2 · layers · KV heads · head dim of {identity.model_id})"
         )
+    for field, held in _dimensions(identity).items():
+        if config.get(field) not in (None, held):
+            raise ArtifactError(
+                f"{folder / CONFIG_FILE}: got {field} {config[field]!r}, wanted {held}, as {identity.model_id} has it"
+            )
     pairs = flat.reshape(-1, *shape).permute(2, 1, 0, 3, 4)  # [2, L, P, H, D]
     frozen = config.get("num_frozen_tokens", 0) if kind == "CARTRIDGE" else 0
     if type(frozen) is not int or not 0 <= frozen <= flat.shape[0]:
@@ -71,10 +78,8 @@ def write(folder: Path, manifest: Manifest, keys: torch.Tensor, values: torch.Te
         "revision": who.revision,
         "inference_mode": True,
         "num_virtual_tokens": manifest.num_tokens,
-        "num_layers": who.num_layers,
-        "num_attention_heads": who.num_kv_heads,
-        "token_dim": who.num_kv_heads * who.head_dim,
         "num_transformer_submodules": 1,
+        **_dimensions(who),
     }
     if peft_type == "CARTRIDGE":
         config["num_frozen_tokens"] = manifest.frozen_tokens
@@ -83,3 +88,12 @@ def write(folder: Path, manifest: Manifest, keys: torch.Tensor, values: torch.Te
     flat = torch.stack([keys, values], dim=1).permute(2, 0, 1, 3, 4).reshape(manifest.num_tokens, -1)
     save_file({TENSOR: flat.contiguous()}, folder / TENSOR_FILE, metadata={"format": "pt"})
     (folder / CONFIG_FILE).write_text(json.dumps(config, indent=2), encoding="utf-8")
+
+
+def _dimensions(who: ModelIdentity) -> dict[str, int]:
+    """PEFT's names; its attention heads are those of the cache."""
+    return {
+        "num_layers": who.num_layers,
+        "num_attention_heads": who.num_kv_heads,
+        "token_dim": who.num_kv_heads * who.head_dim,
+    }

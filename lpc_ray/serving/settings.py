@@ -1,16 +1,16 @@
 """What a server is configured by: the `args` of `serve/config.yaml`."""
 
-import difflib
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
+from lpc_ray.config_file import Strict, validated
 from lpc_ray.errors import ConfigError
 from lpc_ray.serving.sizing import PLACEHOLDER_ID
 
 
-class ServerSettings(BaseModel):
+class ServerSettings(Strict):
     """Every field has a default that works on two cores; unknown ones are refused.
 
     model: Hugging Face id, local folder, or the embedded model; name: what clients call it (default: the last part).
@@ -21,8 +21,6 @@ class ServerSettings(BaseModel):
     threads: of each CPU engine, unbound to cores (give engines that share cores one each); without, vLLM binds its own.
     engine: more arguments of vLLM's engine. autoscaling: Ray Serve's autoscaling_config, instead of `replicas`.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     model: str = "smollm2-135m-instruct"
     revision: str | None = None
@@ -61,14 +59,7 @@ def server_settings(raw: dict[str, Any]) -> ServerSettings:
 
     Raises: ConfigError that names the field, and for an unknown one the nearest valid one.
     """
-    try:
-        settings = ServerSettings(**raw)
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(map(str, first["loc"]))
-        near = difflib.get_close_matches(field, ServerSettings.model_fields, 1)
-        hint = f" (nearest: {near[0]})" if first["type"] == "extra_forbidden" and near else ""
-        raise ConfigError(f"server settings: {field}: {first['msg']}, got {first['input']!r}{hint}") from error
+    settings = validated(ServerSettings, raw, "server settings")
     if ":" in settings.served_name or "+" in settings.served_name:
         raise ConfigError(f"server settings: name: got {settings.served_name!r}, wanted one without ':' and '+'")
     paths = {

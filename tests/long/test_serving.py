@@ -38,6 +38,7 @@ TEXTS = ("\nThe gate is", "In the morning")
 PAIRS = (("fact-red", "fact-blue"), ("fact-blue", "fact-red"))
 EXACT = ("fact-red", "fact-blue", "fact-black")
 ENGINE = {"block_size": 32, "num_gpu_blocks_override": 17, "enforce_eager": True}
+TOOLS = {"enable_auto_tool_choice": True, "tool_call_parser": "hermes"}
 BYTES = PREFIX_TOKENS * 30 * 3 * 64 * 2 * 4
 
 
@@ -92,7 +93,7 @@ def running(store, digests, wanted, tmp_path_factory):
         max_model_len=512,
         max_num_seqs=16,
         host_tier_bytes=3 * BYTES + 1000,
-        engine=ENGINE,
+        engine={**ENGINE, **TOOLS},
     ) as (url, logs):
         yield url, logs
 
@@ -191,14 +192,31 @@ def test_composed_prefixes_are_both_seen_each_with_its_own_phases(client, wanted
         assert got == pytest.approx(logprobs[: len(got)], abs=1e-3) and got[0] != pytest.approx(alone, abs=1e-3)
 
 
+SCHEMA = {
+    "type": "object",
+    "properties": {"colour": {"enum": list(COLOURS)}},
+    "required": ["colour"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize("choice", [{"type": "function", "function": {"name": "paint"}}, "required"])
+def test_tools_keep_working(client, choice):
+    tool = {"type": "function", "function": {"name": "paint", "description": "Paint the gate.", "parameters": SCHEMA}}
+    answer = _chat(client, "fact-blue", QUESTION, max_tokens=80, tools=[tool], tool_choice=choice)
+    (call,) = answer.choices[0].message.tool_calls
+    assert call.function.name == "paint" and json.loads(call.function.arguments)["colour"] in COLOURS
+    assert answer.usage.prefix_tokens == PREFIX_TOKENS
+
+
+def test_tools_that_the_model_may_call_or_not_are_taken(client):
+    tool = {"type": "function", "function": {"name": "paint", "parameters": SCHEMA}}
+    answer = _chat(client, "fact-blue", QUESTION, max_tokens=8, tools=[tool], tool_choice="auto")
+    assert answer.choices[0].message.content
+
+
 def test_response_formats_keep_working(client):
-    schema = {
-        "type": "object",
-        "properties": {"colour": {"enum": list(COLOURS)}},
-        "required": ["colour"],
-        "additionalProperties": False,
-    }
-    response_format = {"type": "json_schema", "json_schema": {"name": "gate", "schema": schema}}
+    response_format = {"type": "json_schema", "json_schema": {"name": "gate", "schema": SCHEMA}}
     answer = _chat(client, "fact-blue", QUESTION, max_tokens=40, response_format=response_format)
     assert json.loads(_text(answer))["colour"] in COLOURS
 

@@ -108,6 +108,14 @@ def test_a_request_that_is_not_cheaper_never_repays():
     assert (line.requests, line.is_repaid, line.reason) == (None, False, "never: a request is not cheaper")
 
 
+def test_an_arm_that_scores_less_beyond_noise_repays_nothing():
+    document = row("full_document", 45, 66, kind="baseline", request_seconds=0.5)
+    (line,) = break_even([document, row("a", 5, 66, request_seconds=0.1, expected_requests=10**9, **SPENT)])
+    assert (line.requests, line.is_repaid, line.reason) == (None, False, "never: it passed 5/66, full_document 45/66")
+    (line,) = break_even([document, row("a", 44, 66, request_seconds=0.1, expected_requests=10**9, **SPENT)])
+    assert (line.requests, line.is_repaid) == (250, True)
+
+
 def test_a_break_even_with_an_unknown_cost_is_unknown():
     (line,) = break_even([PROMPT, row("a", 6, 10, expected_requests=10, trace_generation_seconds=1.0)])
     assert (line.requests, line.is_repaid, line.reason) == (None, None, "unknown: offline seconds, seconds per request")

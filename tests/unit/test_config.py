@@ -16,7 +16,7 @@ from lpc_ray.matrix import arms, fingerprint
 from lpc_ray.plan import make_plan
 from lpc_ray.sources import read_documents
 from lpc_ray.storage import Store
-from lpc_ray.textfile import parse_json
+from lpc_ray.textfile import parse_json, read_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE = {
@@ -114,11 +114,27 @@ def test_a_fraction_is_taken_of_the_source(config_file, documents):
     assert arms(recipe, documents, source_tokens=2702)[0].num_tokens == 1351
 
 
-@pytest.mark.parametrize(("content", "message"), [(b"", "empty"), (b"caf\xe9", "not UTF-8"), (b" \n\t", "empty")])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"", "empty"), (b"caf\xe9", "not UTF-8"), (b" \n\t", "empty"), (b"one\0two", "NUL character at offset 3")],
+)
 def test_a_bad_document_is_refused(tmp_path, content, message):
     (tmp_path / "doc.md").write_bytes(content)
     with pytest.raises(DataError, match=message):
         read_documents([tmp_path / "doc.md"])
+
+
+def test_a_text_that_is_there_twice_is_refused(tmp_path):
+    (tmp_path / "a.md").write_text("One text.")
+    (tmp_path / "b.md").write_text("One text.")
+    with pytest.raises(DataError, match=r"source b\.md: got the same text as a\.md, wanted each once"):
+        read_documents([tmp_path])
+
+
+def test_a_key_that_stands_twice_in_a_config_is_refused(config_file):
+    config_file.write_text(config_file.read_text() + "\nname: another\n")
+    with pytest.raises(ConfigError, match="got key 'name' more than once"):
+        load(config_file)
 
 
 def test_a_folder_is_read_in_the_order_of_its_paths(tmp_path):
@@ -198,11 +214,24 @@ def test_a_dry_run_loads_neither_torch_nor_any_framework():
         ("recipe.training.checkpoint_steps=[-5]", "checkpoint_steps"),
         ("store.url=nosuch://x", "nosuch"),
         ("recipe.training.lr=" + "[" * 3000, "recipe.training.lr"),
+        ("recipe.sweep.0.seed=-1", r"recipe\.sweep\.0\.seed\.0: got -1, wanted greater than or equal to 0$"),
+        ("recipe.sweep.0.num_tokens=[8, x]", r"recipe\.sweep\.0\.num_tokens\.1: got 'x', wanted an integer from 1 on"),
+        ("recipe.sweep.0.initializer=strided", r"initializer\.0: got 'strided'.*did you mean 'strided_rope'"),
+        ("recipe.training.steps=true", r"recipe\.training\.steps: got true, wanted a number$"),
+        ("recipe.training.batch_tokens=1", r"recipe\.training\.batch_tokens: got 1, wanted"),
+        ("recipe.source=3", r"recipe\.source: got 3, wanted a mapping$"),
     ],
 )
 def test_values_without_sense_are_refused_by_name(config_file, override, message):
     with pytest.raises(LPCError, match=message):
         Store(load(config_file, [override]).store.url)
+
+
+def test_a_line_of_jsonl_ends_at_a_line_feed_alone(tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"text": "one\u2028two\x85three"}\r\n\n{"text": "four"}\n', encoding="utf-8")
+    found = list(read_rows(tmp_path / "rows.jsonl", "rows"))
+    assert [row["text"] for _, row in found] == ["one\u2028two\x85three", "four"]
+    assert found[1][0] == f"rows {tmp_path / 'rows.jsonl'} line 3"
 
 
 @pytest.mark.parametrize("line", ['{"id": "a \\ud800"}', "[" * 100_000, '{"id": ' + "1" * 5000 + "}"])

@@ -1,6 +1,27 @@
-"""The time left, from what has been measured."""
+"""The time left, from what has been measured; errors in one line."""
 
-from lpc_ray.console import Pace, clock
+import pytest
+
+from lpc_ray.console import Pace, Parser, clock, exit_on_error
+from lpc_ray.errors import DataError
+
+
+def test_an_error_of_the_users_is_one_line_and_exit_code_2(capsys):
+    with pytest.raises(SystemExit) as ended, exit_on_error():
+        raise DataError("results /none.json: No such file or directory")
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == "error: results /none.json: No such file or directory\n"
+
+
+def test_unknown_arguments_are_one_line_and_exit_code_2(capsys):
+    with pytest.raises(SystemExit) as ended:
+        Parser(prog="lpc").parse_args(["--nope"])
+    assert ended.value.code == 2 and capsys.readouterr().err == "error: unrecognized arguments: --nope\n"
+
+
+def test_other_errors_keep_their_traceback():
+    with pytest.raises(ZeroDivisionError), exit_on_error():
+        raise ZeroDivisionError
 
 
 def test_time_left_is_that_of_the_steps_taken_since_the_first_report():

@@ -114,6 +114,8 @@ def _adapter(tmp_path) -> Path:
         ({"num_virtual_tokens": P + 1}, r"wanted \[8, 96\]"),
         ({"num_frozen_tokens": P + 1}, "wanted 0 to 7"),
         ({"num_frozen_tokens": "2"}, "num_frozen_tokens '2'"),
+        ({"num_layers": 1}, r"adapter_config.json: got num_layers 1, wanted \d"),
+        ({"token_dim": 7}, r"got token_dim 7, wanted \d+"),
     ],
 )
 def test_an_adapter_that_says_something_else_is_refused(tmp_path, change, message):
@@ -130,6 +132,9 @@ def test_an_adapter_of_another_model_and_missing_or_broken_files_are_refused(tmp
         read_foreign(folder, "peft", tiny_identity(tiny_model(), num_layers=4))
     (folder / "adapter_model.safetensors").write_bytes(b"\x08" + b"\0" * 20)
     with pytest.raises(ArtifactError, match="not a safetensors file"):
+        read_foreign(folder, "peft", IDENTITY)
+    (folder / "adapter_model.safetensors").unlink()
+    with pytest.raises(ArtifactError, match=r"adapter_model.safetensors: No such file or directory$"):
         read_foreign(folder, "peft", IDENTITY)
     (folder / "adapter_config.json").write_text("[1]")
     with pytest.raises(ArtifactError, match="got a JSON list"):

@@ -101,7 +101,8 @@ def test_curated_traces_are_taken_as_they_are(tmp_path):
         '{"messages": []}',
         '{"messages": [{"role": "user", "content": "x"}, {"role": "user", "content": "y"}]}',
     ]
-    + ['{"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": " "}]}'],
+    + ['{"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": " "}]}']
+    + [json.dumps({"messages": [{"role": role, "content": "x"} for role in ("user", "assistant", "assistant")]})],
 )
 def test_curated_traces_that_are_malformed_are_refused_with_their_place(tmp_path, line):
     (tmp_path / "faq.jsonl").write_text(line + "\n")

@@ -219,7 +219,22 @@ def test_a_handle_whose_artifact_is_gone_and_an_artifact_without_handle_are_list
     (store / ARTIFACTS).remove(digests["a"])
     store.remove("handles/b.json")
     shown = _run(capsys, "list", "--store", store.url)
-    assert "its artifact is missing" in shown and f"-{'':<35} {digests['b'][:12]}" in shown
+    assert f"prefix {digests['a']}: not in" in shown and f"-{'':<35} {digests['b'][:12]}" in shown
+
+
+def test_a_malformed_manifest_is_shown_in_its_row_and_hides_no_other(store, capsys):
+    digests = list_handles(store)
+    store.write_bytes(f"{ARTIFACTS}/{digests['a']}/lpc.json", b"{}")
+    first, second = _run(capsys, "list", "--store", store.url).splitlines()[1:3]
+    assert first.startswith("a ") and "lpc.json" in first and second.startswith("b ") and "llama" in second
+
+
+def test_inspect_shows_what_the_runs_report_says_of_the_best_step(store, capsys):
+    digest = list_handles(store)["a"]
+    told = {"name": "raw-ntp", "digest": digest, "passed": 45, "total": 66, "best_step": 24}
+    store.write_json("report.json", {"arms": [told, {**told, "digest": "another", "passed": 1}]})
+    shown = _run(capsys, "inspect", "a", "--store", store.url).splitlines()
+    assert shown[-1].startswith("held-out           45/66 as raw-ntp, step 24")
 
 
 def test_inspect_reads_what_another_process_wrote_as_plain_json(store, capsys):
