@@ -2,8 +2,9 @@
 
 import argparse
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
@@ -32,10 +33,29 @@ class Console:
     """Progress, with the time since the start and the stage. Lines go to standard output as they happen."""
 
     def __init__(self):
-        self._started = time.monotonic()
+        self._started = self._last = time.monotonic()
 
     def __call__(self, stage: str, text: str) -> None:
-        print(f"[{clock(time.monotonic() - self._started)}] {stage:<7} {text}", flush=True)
+        self._last = time.monotonic()
+        print(f"[{clock(self._last - self._started)}] {stage:<7} {text}", flush=True)
+
+    @contextmanager
+    def kept_alive(self, ask: Callable[[], tuple[str, str] | None], seconds: float) -> Iterator[None]:
+        """While the block runs: whenever no line came for `seconds`, one that `ask` gives as stage and text, if it has any."""
+        over = threading.Event()
+
+        def watch() -> None:
+            while not over.wait(seconds / 4):
+                if time.monotonic() - self._last >= seconds and (told := ask()) is not None:
+                    self(*told)
+
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            over.set()
+            watcher.join()
 
 
 def clock(seconds: float) -> str:

@@ -47,7 +47,7 @@ class PrefixServer(LLMServer):
     async def __init__(self, llm_config, settings: ServerSettings):
         self._settings = settings
         identity = model_identity(resolve_model(settings.model), settings.revision)
-        self._source = ArtifactSource(Store(settings.artifacts), identity)
+        self._source = ArtifactSource(Store(settings.artifacts), identity, settings.require_gate)
         self._replica = serve.get_replica_context().replica_id
         folder = _own_folder(Path(settings.host_tier), self._replica.unique_id)
         self._host = HostTier(folder, settings.host_tier_bytes, self._source, on_change=self._advertise)

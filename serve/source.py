@@ -7,18 +7,21 @@ from lpc_ray.fetching import fetch_checked, fetch_manifest
 from lpc_ray.identity import ModelIdentity
 from lpc_ray.serving.sizing import check_kind
 from lpc_ray.storage import Store
+from lpc_ray.verification.gate import require_passed
 
 
 class ArtifactSource:
     """Prefixes of one model. Blocking; for use in threads."""
 
-    def __init__(self, store: Store, identity: ModelIdentity):
-        self._store, self._identity = store, identity
+    def __init__(self, store: Store, identity: ModelIdentity, require_gate: bool):
+        self._store, self._identity, self._require_gate = store, identity, require_gate
 
     def manifest(self, digest: str) -> Manifest:
-        """Raises: as `fetch_manifest`, and ArtifactError for another resource kind."""
+        """Raises: as `fetch_manifest`, and ArtifactError for another resource kind, or without the gate's word if needed."""
         manifest = fetch_manifest(self._store, digest, self._identity)
         check_kind(manifest.kind)
+        if self._require_gate:
+            require_passed(manifest, "require_gate")
         return manifest
 
     def num_bytes(self, digest: str) -> int:

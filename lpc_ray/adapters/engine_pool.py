@@ -41,6 +41,10 @@ class EngineReplica:
                 os._exit(1)
             raise
 
+    async def answered(self) -> int:
+        """How many replies it has given."""
+        return self._engine.answered
+
 
 @dataclass(frozen=True)
 class EnginePool:
@@ -69,6 +73,14 @@ class EnginePool:
         for mine, part in zip(numbers.values(), ray.get(parts), strict=True):
             replies.update(zip(mine, part, strict=True))
         return [replies[n] for n in range(len(asks))]
+
+    def answered(self, patience: float) -> int | None:
+        """How many replies all replicas have given; None when they do not say so within `patience` seconds."""
+        told = [ray.get_actor(f"{self.name}-{slot}").answered.remote() for slot in range(self.replicas)]
+        try:
+            return sum(ray.get(told, timeout=patience))
+        except (ray.exceptions.GetTimeoutError, ray.exceptions.RayActorError):
+            return None
 
 
 def _slot(key: str, replicas: int) -> int:

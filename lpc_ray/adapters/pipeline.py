@@ -46,7 +46,7 @@ from lpc_ray.verification.off_source import SPLIT
 from lpc_ray.verification.off_source import damage as measured
 from lpc_ray.verification.outcomes import Subject
 
-SECONDS_BETWEEN_LINES = 2
+SECONDS_BETWEEN_LINES, SECONDS_OF_SILENCE = 2, 20
 
 
 def connect(plan: Plan) -> None:
@@ -74,10 +74,11 @@ def run_stages(plan: Plan, run: Store, *stages: str) -> None:
     else:
         connect(plan)
     pipeline = Pipeline(plan, run, console)
-    if "sweep" in stages:
-        pipeline.start_ahead()
-    for stage in stages:
-        getattr(pipeline, stage)()
+    with console.kept_alive(pipeline.engine_news, SECONDS_OF_SILENCE):
+        if "sweep" in stages:
+            pipeline.start_ahead()
+        for stage in stages:
+            getattr(pipeline, stage)()
 
 
 def carry_out(job: JobConfig, run: Store, stages: tuple[str, ...], unsandboxed: bool) -> TaskResults:
@@ -109,6 +110,7 @@ class Pipeline:
         self.model = resolve_model(self.recipe.model.id)
         self.verifier = evidence.verifier(plan, run)
         self.cache = prefix_cache()
+        self._told_answered = 0
         self._untrained: dict[tuple[InitializerName, int], ray.ObjectRef] = {}
         check_tracking(plan.config, run)
         run.check_writable()
@@ -137,6 +139,16 @@ class Pipeline:
     def _starting_pool(self) -> tuple[EnginePool, list, list]:
         self.say("engine", f"starting {self.cluster.engine.replicas} vLLM engine(s) with {self.recipe.model.id}")
         return start_engine_pool(self.name, self.recipe.model, self.cluster.engine)
+
+    def engine_news(self) -> tuple[str, str] | None:
+        """Stage and text of how far the engine has come; None when it has given no reply since the last news."""
+        started = self.__dict__.get("_starting_pool")
+        answered = started[0].answered(patience=2) if started and ray.is_initialized() else None
+        if not answered or answered == self._told_answered:
+            return None
+        news = f"{answered} replies so far, {answered - self._told_answered} since the last count"
+        self._told_answered = answered
+        return "engine", news
 
     @cached_property
     def _training_group(self) -> tuple[Any, Any]:
@@ -175,6 +187,7 @@ class Pipeline:
         left = {one.id: len(units) for one, units in work}
         started, said, busy_until = time.monotonic(), 0.0, dict.fromkeys(named, 0.0)
         total = sum(left.values())
+        taught_units = {one.id: len(units) for one, units in work if self.plan.families[one.family].needs_teacher()}
         tasks = [
             TraceWork(one.id, self.plan.induction_task(one), self.run / f"traces/{one.id}", units)
             for one, units in work
@@ -189,8 +202,11 @@ class Pipeline:
             if todo and spent - said >= SECONDS_BETWEEN_LINES:
                 said = spent
                 now = ", ".join(f"{named[key].family} {count}" for key, count in left.items() if count)
-                rest = clock(spent / max(total - todo, 1) * todo)
-                self.say("induce", f"{total - todo}/{total} units, ~{rest} left in this stage (to do: {now})")
+                # Units without a teacher cost next to nothing and tell no time.
+                ahead = sum(left[key] for key in taught_units)
+                done = sum(taught_units.values()) - ahead
+                rest = f", ~{clock(spent / done * ahead)} left in this stage" if done else ""
+                self.say("induce", f"{total - todo}/{total} units{rest} (to do: {now})")
 
     def _or_engine_failure(self, batches: Iterator[BatchDone], taught: bool) -> Iterator[BatchDone]:
         """The batches; when they fail because no engine could start, its own error is the one to raise."""

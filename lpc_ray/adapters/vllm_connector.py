@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 # The device tier's figures in the process that serves requests; vLLM hands them over when its statistics are on.
-DEVICE_COUNTS = {"hits": 0, "misses": 0, "loaded_bytes": 0, "load_seconds": 0.0}
+DEVICE_COUNTS = {"hits": 0, "misses": 0, "evictions": 0, "loaded_bytes": 0, "load_seconds": 0.0}
 
 
 @dataclass(frozen=True)
@@ -119,6 +119,7 @@ class LearnedPrefixConnector(KVConnectorBase_V1):
         _exit_with_parent()
         self._block_size = vllm_config.cache_config.block_size
         self._planned: list[PrefixLoad] = []
+        self._written: set[str] = set()  # the salts under which prefixes were put into blocks
         self._failed_blocks: set[int] = set()
         self._stats = DeviceStats()
         self._stats.reset()
@@ -149,7 +150,12 @@ class LearnedPrefixConnector(KVConnectorBase_V1):
             return
         stop = _total_tokens(parts)
         # A partly filled last block is written for every request; only whole blocks can be hit or missed.
-        self._stats.data["hits" if num_external_tokens <= stop % self._block_size else "misses"] += 1
+        if num_external_tokens <= stop % self._block_size:
+            self._stats.data["hits"] += 1
+        else:
+            self._stats.data["misses"] += 1
+            self._stats.data["evictions"] += request.cache_salt in self._written
+            self._written.add(request.cache_salt)
         if num_external_tokens:
             self._planned.append(PrefixLoad(parts, stop - num_external_tokens, stop, list(blocks.get_block_ids()[0])))
 

@@ -42,13 +42,14 @@ class EngineSettings:
 
 
 class VLLMEngine:
-    """An engine in this process's event loop; `start()` takes about 15 s on CPU.
+    """An engine in this process's event loop; `start()` takes about 15 s on CPU. `answered`: the replies it has given.
 
     Raises: ConfigError when vLLM cannot start with these settings.
     """
 
     def __init__(self, settings: EngineSettings):
         self.settings = settings
+        self.answered = 0
         self.identity: ModelIdentity | None = None
 
     async def start(self) -> "VLLMEngine":
@@ -167,6 +168,7 @@ class VLLMEngine:
                 f"vLLM ended a request with {completion.finish_reason!r}"
                 + (f" (prefix {ask.prefix.digest} in {ask.prefix.folder})" if ask.prefix else "")
             )
+        self.answered += 1
         return _reply(completion, num_prompt_tokens=len(ids), top_k=ask.top_k)
 
 

@@ -37,7 +37,8 @@ class RequestMetrics:
 class TierMetrics(Collector):
     """The host tier's counts, and the device tier's as the connector reports them, under one set of names.
 
-    device: hits, misses (requests whose prefix was written into blocks), loaded_bytes, load_seconds.
+    device: hits, misses (requests whose prefix was written into blocks), evictions (misses of a prefix that had been there),
+    loaded_bytes, load_seconds.
     """
 
     def __init__(self, host: HostTier, device: dict[str, float]):
@@ -49,9 +50,8 @@ class TierMetrics(Collector):
         yield _counter("lpc_tier_misses", "Requests that did not", counts.misses, self._device["misses"])
         yield _counter("lpc_tier_loaded_bytes", "Bytes brought in", counts.loaded_bytes, self._device["loaded_bytes"])
         yield _counter("lpc_tier_load_seconds", "Seconds of loading", counts.load_seconds, self._device["load_seconds"])
-        host_only = CounterMetricFamily("lpc_tier_evictions", "Prefixes evicted", labels=["tier"])
-        host_only.add_metric(["host"], counts.evictions)
-        yield host_only
+        evicted = "Prefixes evicted, from the device as found at their next request"
+        yield _counter("lpc_tier_evictions", evicted, counts.evictions, self._device["evictions"])
         failures = CounterMetricFamily("lpc_tier_load_failures", "Loads that failed", labels=["tier"])
         failures.add_metric(["host"], counts.failures)
         yield failures

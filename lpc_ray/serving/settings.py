@@ -17,6 +17,7 @@ class ServerSettings(Strict):
     artifacts: store of LPCs by digest; registry: store of the handle table (default: beside the artifacts).
     host_tier: local folder of the host tier, one subfolder per replica; host_tier_bytes: what each may hold.
     keys: key file; without one, only clients on this machine are served.
+    require_gate: load only prefixes that passed the publish gate of their recipe.
     prefixes: handle → digest, loaded when the registry does not know the handle yet.
     threads: of each CPU engine, unbound to cores (give engines that share cores one each); without, vLLM binds its own.
     engine: more arguments of vLLM's engine. autoscaling: Ray Serve's autoscaling_config, instead of `replicas`.
@@ -37,6 +38,7 @@ class ServerSettings(Strict):
     host_tier: str = "/dev/shm/lpc_ray"
     host_tier_bytes: int = Field(1 << 30, ge=1)
     keys: str | None = None
+    require_gate: bool = False
     prefixes: dict[str, str] = Field(default_factory=dict)
     placeholder_id: int = Field(PLACEHOLDER_ID, ge=0)
     replicas: int = Field(1, ge=1)

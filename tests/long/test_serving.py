@@ -404,6 +404,7 @@ def test_1000_requests_of_32_clients_get_each_its_own_fact(url, http, wanted, di
     facts = {handle: wanted[handle, "fact"][0] for handle in digests}
     assert len(set(facts.values())) == len(facts)
     counts = {name: _metric(http, name, tier="host") for name in ("lpc_tier_evictions_total", "lpc_tier_misses_total")}
+    evicted = _metric(http, "lpc_tier_evictions_total", tier="device")
     order = random.Random(0)
     allowed = {"key-of-warm": WARM, "key-of-cold": COLD, "key-of-grey": ("fact-black", "fact-white", *WARM)}
     plan = [(key, order.choice(allowed[key])) for key in (order.choice(list(allowed)) for _ in range(1000))]
@@ -452,6 +453,7 @@ def test_1000_requests_of_32_clients_get_each_its_own_fact(url, http, wanted, di
     for name, before in counts.items():
         assert _metric(http, name, tier="host") > before
     assert _metric(http, "lpc_tier_hits_total", tier="device") > 0
+    assert _metric(http, "lpc_tier_evictions_total", tier="device") > evicted
 
 
 def test_metrics_count_requests_tokens_and_time_to_first_token(http):

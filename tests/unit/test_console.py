@@ -1,8 +1,10 @@
 """The time left, from what has been measured; errors in one line."""
 
+import time
+
 import pytest
 
-from lpc_ray.console import Pace, Parser, clock, exit_on_error
+from lpc_ray.console import Console, Pace, Parser, clock, exit_on_error
 from lpc_ray.errors import DataError
 
 
@@ -51,3 +53,22 @@ def test_an_arm_that_ended_before_is_not_waited_for():
 
 def test_clock_is_minutes_and_seconds():
     assert [clock(0), clock(61.4), clock(-3), clock(3600)] == ["00:00", "01:01", "00:00", "60:00"]
+
+
+def test_a_silent_stage_is_kept_alive_with_what_there_is_to_tell(capsys):
+    console, news = Console(), iter([("engine", "3 replies"), None, ("engine", "5 replies")])
+    with console.kept_alive(lambda: next(news, None), seconds=0.05):
+        time.sleep(0.5)
+    assert [line.split(maxsplit=2)[1:] for line in capsys.readouterr().out.splitlines()] == [
+        ["engine", "3 replies"],
+        ["engine", "5 replies"],
+    ]
+
+
+def test_a_stage_that_speaks_is_left_alone(capsys):
+    console = Console()
+    with console.kept_alive(lambda: ("engine", "never"), seconds=1.0):
+        for _ in range(10):
+            console("verify", "a line")
+            time.sleep(0.05)
+    assert "never" not in capsys.readouterr().out

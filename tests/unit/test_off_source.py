@@ -17,6 +17,7 @@ from lpc_ray.verification.gate import judge, require_passed
 from lpc_ray.verification.off_source import OffSource, abstains, damage
 from lpc_ray.verification.off_source import load as load_off_source
 from lpc_ray.verification.outcomes import OutcomeStore, Subject, Verifier
+from serve.source import ArtifactSource
 from tests import tiny
 from tests.replies import Scripted
 from tests.tiny import tiny_model
@@ -113,9 +114,13 @@ def test_the_gates_verdict_is_written_into_the_artifact_and_can_be_required(tmp_
     with pytest.raises(ArtifactError, match="was never put to a gate"):
         require_passed(manifest, "here")
     tell(store, manifest.digest, {"gate": {"passed": False, "reasons": ["got kl_drift 2, wanted at most 1"]}})
+    strict, open_to_all = (ArtifactSource(store, IDENTITY, require_gate) for require_gate in (True, False))
+    with pytest.raises(ArtifactError, match="require_gate: prefix .* has not passed the publish gate: got kl_drift 2"):
+        strict.manifest(manifest.digest)
+    assert open_to_all.manifest(manifest.digest).digest == manifest.digest
     with pytest.raises(ArtifactError, match="got kl_drift 2, wanted at most 1"):
         require_passed(read_manifest(tmp_path / manifest.digest), "here")
     tell(store, manifest.digest, {"gate": {"passed": True, "reasons": []}})
     told = read_manifest(tmp_path / manifest.digest)
     require_passed(told, "here")
-    assert told.digest == manifest.digest
+    assert told.digest == manifest.digest == strict.manifest(manifest.digest).digest

@@ -165,7 +165,7 @@ def test_the_metrics_page_tells_tiers_handles_and_replicas_apart(tmp_path):
     async def tier():
         return HostTier(tmp_path / "host", 100, None)
 
-    device = {"hits": 7, "misses": 1, "loaded_bytes": 10, "load_seconds": 0.5}
+    device = {"hits": 7, "misses": 3, "evictions": 2, "loaded_bytes": 10, "load_seconds": 0.5}
     samples = list(TierMetrics(asyncio.run(tier()), device).collect())
     page = merged(requests.registry, {"r1": samples, "r2": samples}).decode()
     found = {
@@ -174,6 +174,7 @@ def test_the_metrics_page_tells_tiers_handles_and_replicas_apart(tmp_path):
         for sample in family.samples
     }
     assert found["lpc_tier_hits_total", ("replica", "r2"), ("tier", "device")] == 7
+    assert found["lpc_tier_evictions_total", ("replica", "r1"), ("tier", "device")] == 2
     assert found["lpc_tier_limit_bytes", ("replica", "r1"), ("tier", "host")] == 100
     assert found["lpc_prefix_tokens_total", ("handle", "h"), ("tenant", "acme")] == 32
     assert found["lpc_ttft_seconds_bucket", ("handle", "h"), ("le", "0.025"), ("tenant", "acme")] == 1
