@@ -68,12 +68,11 @@ def connect(plan: Plan) -> None:
 def run_stages(plan: Plan, run: Store, *stages: str) -> None:
     """Run the named methods of `Pipeline` in turn; only a report alone needs no Ray."""
     console = Console()
-    if stages == ("report",):
-        if not run.names():
-            raise DataError(f"{run}: got an empty or missing folder, wanted a run")
-    else:
-        connect(plan)
+    if stages == ("report",) and not run.names():
+        raise DataError(f"{run}: got an empty or missing folder, wanted a run")
     pipeline = Pipeline(plan, run, console)
+    if stages != ("report",):
+        connect(plan)
     with console.kept_alive(pipeline.engine_news, SECONDS_OF_SILENCE):
         if "sweep" in stages:
             pipeline.start_ahead()

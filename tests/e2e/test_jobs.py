@@ -50,7 +50,8 @@ def _rows(store: Path, name: str) -> dict:
         (["recipe.source.paths=[{tmp}/empty.md]"], "empty document"),
         (["recipe.source.paths=[{tmp}/latin.md]"], "not UTF-8"),
         (["recipe.source.paths=[{tmp}/short.md]"], "wanted at least num_tokens = 128"),
-        (["recipe.sweep.0.num_tokens=0"], "got 0, wanted more than"),
+        (["recipe.sweep.0.num_tokens=0"], "recipe.sweep.0.num_tokens.0: got 0, wanted an integer from 1 on"),
+        (["recipe.sweep.0.num_tokens=1"], "got 1, wanted more than recipe.prefix.frozen_tokens = 1"),
         (["recipe.induction.families.curate={}"], "did you mean 'curated'"),
         (["recipe.verification.cases={tmp}/cases.jsonl"], "line 1: field 'answers' is missing"),
         (["recipe.trainin.lr=1"], "did you mean 'training'"),
@@ -86,7 +87,7 @@ def test_an_engine_that_cannot_start_is_one_line(tmp_path):
 def test_a_store_that_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / "runs").write_text("a file")
     result = subprocess.run(
-        _command("report", f"store.url={tmp_path}/runs"), cwd=ROOT, capture_output=True, text=True, timeout=120
+        _command("induce", f"store.url={tmp_path}/runs"), cwd=ROOT, capture_output=True, text=True, timeout=120
     )
     assert result.returncode == 2 and "cannot write" in result.stderr.strip().splitlines()[-1]
 
@@ -115,7 +116,7 @@ def test_killed_actor_engine_worker_and_driver_lose_nothing_and_a_third_run_reus
     _wait_for(log, "induce", driver)
     actor = None
     deadline = time.monotonic() + 120
-    while actor is None and time.monotonic() < deadline and "units, ~" not in log.read_text():
+    while actor is None and time.monotonic() < deadline and "/210 units" not in log.read_text():
         found = [c for c in psutil.Process(driver.pid).children(recursive=True) if "MapWorker" in " ".join(c.cmdline())]
         actor = found[0] if found else None
         time.sleep(0.05)
