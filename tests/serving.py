@@ -6,6 +6,7 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.cache_utils import DynamicCache
@@ -113,3 +114,10 @@ def wait_until(condition, seconds=60.0):
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.1)
+
+
+def replica_ids(url):
+    """The replicas whose figures the server's metrics hold."""
+    page = httpx.get(f"{url}/metrics", timeout=60).text
+    lines = [line for line in page.splitlines() if line.startswith("lpc_tier_limit_bytes{")]
+    return {line.split('replica="')[1].split('"')[0] for line in lines}

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from lpc_ray.storage import Store
-from tests.serving import FACTS, NAME, QUESTION, Oracle, application, publish_texts, wait_until
+from tests.serving import FACTS, NAME, QUESTION, Oracle, application, publish_texts, replica_ids, wait_until
 
 REPEATS = 6
 
@@ -115,12 +115,7 @@ def _kill_under_load(http, wanted, process):
 
 
 def _wait_for_two_replicas(http):
-    wait_until(lambda: len({tag for page in [http.get("/metrics").text] for tag in _replica_tags(page)}) == 2, 240)
-
-
-def _replica_tags(page):
-    lines = [line for line in page.splitlines() if line.startswith("lpc_tier_limit_bytes{")]
-    return [line.split('replica="')[1].split('"')[0] for line in lines]
+    wait_until(lambda: len(replica_ids(str(http.base_url).rstrip("/"))) == 2, 240)
 
 
 def test_handles_fill_replicas_evenly_and_repeats_reach_a_holder(served):
