@@ -104,7 +104,7 @@ def _kill_under_load(http, wanted, process):
     clients = [threading.Thread(target=keep_asking, args=(handle,)) for handle in FACTS]
     for client in clients:
         client.start()
-    time.sleep(1)
+    wait_until(lambda: statuses[200] >= len(FACTS))
     os.kill(process.pid, signal.SIGKILL)
     time.sleep(5)
     stop.set()
