@@ -22,7 +22,7 @@ class Strict(BaseModel):
 Config = TypeVar("Config", bound=Strict)
 
 
-class _OneValuePerKey(yaml.SafeLoader):
+class UniqueKeyLoader(yaml.SafeLoader):
     """YAML whose mappings hold each key once; plain YAML keeps the last value and tells nobody."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -40,7 +40,7 @@ def read(path: str | Path, overrides: list[str] | None = None) -> dict[str, Any]
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"config {path}: {getattr(error, 'strerror', None) or 'not UTF-8 text'}") from error
     try:
-        raw = yaml.load(text, _OneValuePerKey)
+        raw = yaml.load(text, UniqueKeyLoader)
     except yaml.YAMLError as error:
         raise ConfigError(f"config {path}: not YAML: {' '.join(str(error).split())}") from error
     except RecursionError as error:

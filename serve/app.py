@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from lpc_ray.config_file import read
 from lpc_ray.console import Parser, exit_on_error
 from lpc_ray.errors import ConfigError
 from lpc_ray.serving.settings import ServerSettings, server_settings
@@ -48,7 +49,10 @@ def build(args: dict[str, Any]):
 
 
 def config_args() -> dict[str, Any]:
-    return yaml.safe_load(CONFIG.read_text(encoding="utf-8"))["applications"][0]["args"]
+    try:
+        return read(CONFIG)["applications"][0]["args"]
+    except (KeyError, IndexError, TypeError) as error:
+        raise ConfigError(f"config {CONFIG}: wanted a list of applications, the first with args") from error
 
 
 def llm_config(settings: ServerSettings):
@@ -151,7 +155,10 @@ def _setting(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals:
         raise ConfigError(f"setting: got {text!r}, wanted name=value")
-    return name, yaml.safe_load(value)
+    try:
+        return name, yaml.safe_load(value)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ConfigError(f"setting {text[:80]!r}: the value is not YAML") from error
 
 
 if __name__ == "__main__":

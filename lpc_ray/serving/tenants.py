@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from lpc_ray.config_file import UniqueKeyLoader
 from lpc_ray.errors import ConfigError
 from lpc_ray.serving.refusal import Refusal
 
@@ -49,8 +50,8 @@ class Keys:
 
     def __init__(self, path: Path | str):
         try:
-            raw = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raw = yaml.load(Path(path).read_text(encoding="utf-8"), UniqueKeyLoader)
+        except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
             raise ConfigError(f"key file {path}: cannot be read: {type(error).__name__}") from error
         if not isinstance(raw, dict) or set(raw) - {"admin_keys", "tenants"}:
             raise ConfigError(f"key file {path}: wanted the fields admin_keys and tenants, and no others")

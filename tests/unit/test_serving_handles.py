@@ -124,6 +124,15 @@ def test_a_malformed_key_file_is_refused_without_showing_keys(tmp_path, fields):
     assert "long-enough" not in str(caught.value)
 
 
+def test_a_tenant_that_stands_twice_in_a_key_file_is_refused(tmp_path):
+    path = tmp_path / "keys.yaml"
+    path.write_text(
+        "tenants:\n  a: {keys: [long-enough-1], handles: []}\n  a: {keys: [long-enough-2], handles: ['*']}\n"
+    )
+    with pytest.raises(ConfigError, match="key file .*: cannot be read: ConstructorError$"):
+        Keys(path)
+
+
 def test_a_tenant_has_no_more_open_requests_than_it_may():
     gate, tenant, other = Concurrency(), Tenant("a", max_concurrent=2), Tenant("b", max_concurrent=1)
     with gate.admit(tenant), gate.admit(tenant), gate.admit(other):
