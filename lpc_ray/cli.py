@@ -44,6 +44,10 @@ def run_job(
         elif preview is not None and options.preview:
             preview(plan, options.preview)
         else:
+            tokens, cases = len(plan.material), len(plan.cases)
+            print(
+                f"{config.name}: {len(plan.arms)} arms, a source of {tokens} tokens, {cases} cases → {run}", flush=True
+            )
             work(plan, run)
 
 

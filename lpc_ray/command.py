@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from lpc_ray.console import Parser, exit_on_error
+from lpc_ray.errors import ConfigError, PrefixNotFoundError
 from lpc_ray.storage import Store
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ def main(arguments: list[str] | None = None) -> None:
     """Run one command; exits with 2 and one line for an error of the user's."""
     options = _parser().parse_args(arguments)
     with exit_on_error():
+        if not options.store:
+            raise ConfigError("--store: got nothing, wanted a folder or URL")
         options.work(Store(options.store), options)
 
 
@@ -65,9 +68,11 @@ def _parser() -> Parser:
 
 
 def _list(store: Store, options: argparse.Namespace) -> None:
-    from lpc_ray.errors import ArtifactError, PrefixNotFoundError
+    from lpc_ray.errors import ArtifactError
     from lpc_ray.library import entries
 
+    if not store.names():
+        raise PrefixNotFoundError(f"--store {store}: got an empty or missing folder, wanted a library or a run")
     found = entries(store)
     if not found:
         print(f"{store}: no artifacts")
@@ -80,8 +85,17 @@ def _list(store: Store, options: argparse.Namespace) -> None:
         size = manifest.num_bytes / 2**20
         print(
             f"{handle or '-':<36} {digest[:12]} {manifest.kind:<11} {manifest.num_tokens:>6} {size:>7.1f}  "
-            f"{manifest.identity.model_id}"
+            f"{manifest.identity.model_id}{_origin(manifest)}"
         )
+
+
+def _origin(manifest: "Manifest") -> str:
+    """Where a prefix without a handle comes from: the recipe and step of an arm's checkpoint."""
+    told = manifest.provenance
+    parts = [told[name] for name in ("induction", "objective", "initializer") if name in told]
+    if "optimizer_steps" in told:
+        parts.append(f"seed {told.get('training_seed', '?')}, step {told['optimizer_steps']}")
+    return f"  ({', '.join(map(str, parts))})" if parts else ""
 
 
 def _inspect(store: Store, options: argparse.Namespace) -> None:

@@ -27,6 +27,9 @@ def exit_on_error() -> Iterator[None]:
         # Ray raises a worker's error as one that quotes the whole traceback, with the error itself as its cause.
         print(f"error: {getattr(error, 'cause', error)}", file=sys.stderr)
         sys.exit(2)
+    except KeyboardInterrupt:
+        print("interrupted: what is stored is whole, and a rerun goes on from it", file=sys.stderr)
+        sys.exit(130)
 
 
 class Console:

@@ -38,7 +38,7 @@ def _as_num_tokens(value: Any) -> int | float:
 
 
 NumTokens = Annotated[int | float, BeforeValidator(_as_num_tokens)]
-Seed = Annotated[int, Field(ge=0)]
+Seed = Annotated[int, Field(ge=0, lt=1 << 32)]
 
 
 class ModelRecipe(Strict):
@@ -122,8 +122,8 @@ class TrainingRecipe(Strict):
     `general`), distilled from the prefix-free model. `teacher_tokens`: train on as many traces as cost so many in all.
     """
 
-    steps: Annotated[int, Field(ge=1)] = 60
-    lr: Annotated[float, Field(gt=0)] = 0.05
+    steps: Annotated[int, Field(ge=1, le=1_000_000)] = 60
+    lr: Annotated[float, Field(gt=0, le=100)] = 0.05
     key_lr_factor: Annotated[float, Field(gt=0)] = 2.0
     warmup_steps: Annotated[int, Field(ge=0)] = 5
     final_lr_fraction: Annotated[float, Field(ge=0, le=1)] = 0.1
@@ -141,6 +141,15 @@ class TrainingRecipe(Strict):
     teacher_targets: Literal["stored", "recomputed"] = "stored"
     general_share: Annotated[float, Field(ge=0, lt=1)] = 0.0
     teacher_tokens: Annotated[int, Field(ge=1)] | None = None
+
+    @model_validator(mode="after")
+    def _checkpoints_are_steps(self) -> "TrainingRecipe":
+        told = self.checkpoint_steps or ()
+        if list(told) != sorted(set(told)) or any(step > self.steps for step in told):
+            raise ValueError(
+                f"recipe.training.checkpoint_steps: got {list(told)}, wanted ascending steps of at most steps = {self.steps}"
+            )
+        return self
 
     @model_validator(mode="after")
     def _temperature_has_a_whole(self) -> "TrainingRecipe":

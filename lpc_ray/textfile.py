@@ -11,6 +11,8 @@ from lpc_ray.errors import DataError
 def read_text(path: Path, what: str) -> str:
     """The UTF-8 text of a user's file. Raises: DataError that starts with `what`."""
     try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise DataError(f"{what} {path}: got a pipe or device, wanted a file")
         text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(f"{what} {path}: got a byte that is not UTF-8 at offset {error.start}") from error
@@ -46,7 +48,7 @@ def read_rows(path: Path, what: str) -> Iterator[tuple[str, dict[str, Any]]]:
 def parse_json(text: str, where: str) -> Any:
     """The JSON value in `text`, whose strings are all text. Raises: DataError."""
     try:
-        value = json.loads(text)
+        value = json.loads(text, object_pairs_hook=_once)
         json.dumps(value, ensure_ascii=False).encode()
         return value
     except UnicodeEncodeError as error:
@@ -55,3 +57,12 @@ def parse_json(text: str, where: str) -> Any:
         raise DataError(f"{where}: got JSON that is nested too deeply") from error
     except ValueError as error:
         raise DataError(f"{where}: not JSON: {error}") from error
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object; plain JSON keeps the last of two values of one key and tells nobody. Raises: ValueError."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"got key {next(key for key in keys if keys.count(key) > 1)!r} more than once")
+    return found

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import os
+import time
 from dataclasses import dataclass
 
 import ray
@@ -24,13 +25,15 @@ class EngineReplica:
     def __init__(self, settings: EngineSettings):
         self._engine = VLLMEngine(settings)
         self._starting = asyncio.Lock()
-        self._started = False
+        self._ready_at: float | None = None
 
-    async def start(self) -> None:
+    async def start(self) -> float:
+        """Returns when it was ready, in seconds since the epoch."""
         async with self._starting:
-            if not self._started:
+            if self._ready_at is None:
                 await self._engine.start()
-                self._started = True
+                self._ready_at = time.time()
+            return self._ready_at
 
     async def generate(self, asks: list[Ask]) -> list[Reply]:
         await self.start()
@@ -89,7 +92,7 @@ def _slot(key: str, replicas: int) -> int:
 
 def start_engine_pool(name: str, model: ModelRecipe, resources: EngineResources) -> tuple[EnginePool, list, list]:
     """Create the replicas and begin loading; returns the pool, its actor handles (keep them: they own the actors), and
-    references to wait for.
+    references to wait for, each to the time since the epoch at which its replica was ready.
     """
     settings = EngineSettings(
         model=resolve_model(model.id),

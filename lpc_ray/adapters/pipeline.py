@@ -31,7 +31,7 @@ from lpc_ray.artifact import fetch
 from lpc_ray.config import JobConfig
 from lpc_ray.console import Console, Pace, clock
 from lpc_ray.embedded_model import prefix_cache, resolve_model
-from lpc_ray.errors import DataError, LPCError
+from lpc_ray.errors import ConfigError, DataError, LPCError
 from lpc_ray.handles import set_handle
 from lpc_ray.identity import model_identity
 from lpc_ray.induction.base import Unit
@@ -39,6 +39,7 @@ from lpc_ray.library import adopt
 from lpc_ray.matrix import Arm, TraceSet
 from lpc_ray.plan import Plan, make_plan
 from lpc_ray.recipe import InitializerName
+from lpc_ray.records import Outcome
 from lpc_ray.scale_run import TaskResults
 from lpc_ray.storage import Store, open_store
 from lpc_ray.traces import TraceStore
@@ -61,6 +62,10 @@ def connect(plan: Plan) -> None:
         ray.init(address=address, **quiet)
     else:
         ray.init(address="local", num_cpus=cluster.local_cpus, include_dashboard=True, **quiet)
+        has = ray.cluster_resources()["CPU"]
+        for name, cpus in (("engine", cluster.engine.cpus), ("training", cluster.training.cpus)):
+            if cpus > has:
+                raise ConfigError(f"cluster.{name}.cpus: got {cpus:g}, wanted at most the {has:g} of this machine")
     ray.data.DataContext.get_current().enable_progress_bars = False
     logging.getLogger("ray.data").setLevel(logging.ERROR)
 
@@ -140,10 +145,14 @@ class Pipeline:
         return start_engine_pool(self.name, self.recipe.model, self.cluster.engine)
 
     def engine_news(self) -> tuple[str, str] | None:
-        """Stage and text of how far the engine has come; None when it has given no reply since the last news."""
+        """Stage and text of how far the engine has come; None before it is started and while it has nothing to do."""
         started = self.__dict__.get("_starting_pool")
-        answered = started[0].answered(patience=2) if started and ray.is_initialized() else None
-        if not answered or answered == self._told_answered:
+        if started is None or not ray.is_initialized():
+            return None
+        answered = started[0].answered(patience=2)
+        if answered is None:
+            return None if self._told_answered else ("engine", "still loading")
+        if answered == self._told_answered:
             return None
         news = f"{answered} replies so far, {answered - self._told_answered} since the last count"
         self._told_answered = answered
@@ -193,8 +202,10 @@ class Pipeline:
         ]
         for batch in self._or_engine_failure(induce(tasks, pool, self.cluster.induction), taught):
             left[batch.traces] -= batch.units
-            # Batches overlap in time; a trace set's cost is the time in which at least one of its batches was worked on.
-            seconds = max(0.0, batch.ended - max(batch.started, busy_until[batch.traces]))
+            # Batches overlap in time; a trace set's cost is the time in which at least one of its batches was worked on,
+            # and waiting for the engine to load is no part of it.
+            ready = max(ray.get(self._starting_pool[2])) if batch.traces in taught_units else 0.0
+            seconds = max(0.0, batch.ended - max(batch.started, busy_until[batch.traces], ready))
             busy_until[batch.traces] = max(busy_until[batch.traces], batch.ended)
             evidence.add_induction_seconds(self.run, named[batch.traces], seconds)
             spent, todo = time.monotonic() - started, sum(left.values())
@@ -240,7 +251,10 @@ class Pipeline:
         )
 
     def _verify(self, wanted: list[tuple[str, Subject, str]]) -> None:
-        """Verify (label, subject, split) where no outcome is stored, all at once, and tell each as it is known."""
+        """Verify (label, subject, split) where no outcome is stored, and tell each as it is known.
+
+        Held-out cases tell what a request costs, so their batches have the engine for themselves; the others share it.
+        """
         splits = {case.split for case in self.plan.cases}
         outcomes = self.verifier.outcomes
         wanted = [one for one in wanted if one[2] in splits and outcomes.get(one[1].name, one[2]) is None]
@@ -248,15 +262,20 @@ class Pipeline:
         if not wanted:
             return
         self.say("verify", f"{len(wanted)} scores to find, {self.pool.replicas} engine(s)")
-        with ThreadPoolExecutor(max_workers=len(wanted)) as threads:
-            asked = {
-                threads.submit(self.verifier.verify, subject, split, self.pool.generate): f"{label}, {split}"
-                for label, subject, split in wanted
-            }
-            for done in as_completed(asked):
-                score, figures = score_of(done.result()), mean_figures(done.result())
-                beside = "".join(f", {name} {value:.2f}" for name, value in figures.items())
-                self.say("verify", f"{asked[done]}: {score['passed']}/{score['total']} ({score['score']:.0%}){beside}")
+        timed = [one for one in wanted if one[2] == "held_out"]
+        for together in ([one for one in wanted if one not in timed], *([one] for one in timed)):
+            with ThreadPoolExecutor(max_workers=max(1, len(together))) as threads:
+                asked = {
+                    threads.submit(self.verifier.verify, subject, split, self.pool.generate): f"{label}, {split}"
+                    for label, subject, split in together
+                }
+                for done in as_completed(asked):
+                    self._tell_score(asked[done], done.result())
+
+    def _tell_score(self, label: str, outcomes: tuple[Outcome, ...]) -> None:
+        score = score_of(outcomes)
+        beside = "".join(f", {name} {value:.2f}" for name, value in mean_figures(outcomes).items())
+        self.say("verify", f"{label}: {score['passed']}/{score['total']} ({score['score']:.0%}){beside}")
 
     def _untrained_prefix(self, initializer: InitializerName, num_tokens: int) -> Subject:
         key = evidence.untrained_key(self.plan, initializer, num_tokens)

@@ -17,7 +17,8 @@ from lpc_ray.errors import ConfigError, StorageError
 from lpc_ray.matrix import Arm
 from lpc_ray.storage import Store
 
-_METRICS = ("score", "passed", "loss", "grad_norm", "targets_seen", "tokens_seen", "training_seconds")
+_TUNE = {"score": "tune_score", "passed": "tune_passed"}
+_TRAINING = ("loss", "grad_norm", "targets_seen", "tokens_seen", "training_seconds")
 
 
 def check_tracking(config: JobConfig, run: Store) -> None:
@@ -70,9 +71,10 @@ class Tracker:
     def log_step(self, arm: Arm, result: dict[str, Any]) -> None:
         """The metrics of a verified checkpoint, at its optimizer step, once."""
         run = self.start_arm(arm)
-        if result["step"] in {metric.step for metric in self._client.get_metric_history(run, "score")}:
+        if result["step"] in {metric.step for metric in self._client.get_metric_history(run, _TUNE["score"])}:
             return
-        values = {name: result[name] for name in _METRICS if result.get(name) is not None}
+        names = {**_TUNE, **{name: name for name in _TRAINING}}
+        values = {told: result[name] for name, told in names.items() if result.get(name) is not None}
         metrics = [Metric(name, float(value), mlflow_time(), result["step"]) for name, value in values.items()]
         tag = RunTag(f"artifact.step_{result['step']}", result["digest"])
         self._client.log_batch(run, metrics=metrics, tags=[tag])
@@ -89,9 +91,9 @@ class Tracker:
         """The report and its figures into the parent run, which is closed."""
         for name, data in report_files.items():
             self._client.log_text(self._parent, data.decode(), f"report/{name}")
-        self._client.log_batch(
-            self._parent, metrics=[Metric(name, value, mlflow_time(), 0) for name, value in figures.items()]
-        )
+        known = self._client.get_run(self._parent).data.metrics
+        new = [Metric(name, value, mlflow_time(), 0) for name, value in figures.items() if known.get(name) != value]
+        self._client.log_batch(self._parent, metrics=new)
         self._client.set_terminated(self._parent, "FINISHED")
 
     def _run(self, tags: dict[str, str], name: str) -> str:

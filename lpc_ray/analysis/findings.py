@@ -52,10 +52,16 @@ def _leaders(arms: Sequence[ArmRecord]) -> list[str]:
     if not best:
         return ["No arm has been verified yet."]
     top = max(step.passed for step in best.values())
+    if top == 0:
+        return ["No arm passed any tune case at any step: nothing was learned that the cases show."]
+    learned_nothing = [name for name, step in best.items() if step.step == 0]
     leaders = [f"{name} (step {step.step})" for name, step in best.items() if step.passed == top]
     total = next(step.total for step in best.values() if step.passed == top)
     whose = "that of" if len(leaders) == 1 else "shared by"
-    return [f"The best score on the tune cases, {top} of {total}, is {whose} {listed(leaders)}."]
+    sentences = [f"The best score on the tune cases, {top} of {total}, is {whose} {listed(leaders)}."]
+    if learned_nothing:
+        sentences.append(f"Training made no better than the untrained start of {listed(learned_nothing)} (step 0).")
+    return sentences
 
 
 def _ended_early(arm: ArmRecord) -> str:

@@ -60,7 +60,8 @@ def write_report(
     tables = run_tables(table, curves(arms), thresholds)
     words = findings(arms, baselines)
     placed = [
-        (row, asdict(row) | {"dominated_by": at.dominated_by}) for row, at in zip(table, tables.places, strict=True)
+        (row, {**asdict(row), "induction_seconds": row.trace_generation_seconds, "dominated_by": at.dominated_by})
+        for row, at in zip(table, tables.places, strict=True)
     ]
     content = {
         "run": subject.run,

@@ -39,7 +39,10 @@ class RunResults:
 def read_results(paths: Iterable[str | Path]) -> list[RunResults]:
     """Every run in the files, in the order met. Raises: DataError for a file that is missing, malformed or at odds."""
     parts: dict[str, list[RunResults]] = {}
+    paths = list(paths)
     for path in paths:
+        if [Path(other).resolve() for other in paths].count(Path(path).resolve()) > 1:
+            raise DataError(f"results {path}: got this file more than once")
         for part in parse_results(parse_json(read_text(Path(path), "results"), f"results {path}"), str(path)):
             parts.setdefault(part.run, []).append(part)
     return [_joined(run, found) for run, found in parts.items()]

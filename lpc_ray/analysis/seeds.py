@@ -54,7 +54,7 @@ class SeedSpread:
         ]
         rest = f" ({', '.join(others)})" if others else ""
         if not scores:
-            return f"{self.recipe}: no finished seed has a held-out score{rest}."
+            return f"{self.recipe}: no seed that was trained to the end has a held-out score{rest}."
         if len(scores) == 1:
             return f"{self.recipe}: {100 * scores[0]:.1f} % on one seed{rest}; the spread is unknown."
         spread = f"{100 * min(scores):.1f} to {100 * max(scores):.1f} % over {len(scores)} seeds{rest}"

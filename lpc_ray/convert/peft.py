@@ -30,6 +30,8 @@ def read(path: Path, identity: ModelIdentity) -> Foreign:
     A prefix tuning with a projection is saved by PEFT as what it projects to. Raises: ArtifactError for another adapter
     type, an adapter that is no safetensors file, or shapes that do not fit.
     """
+    if not path.exists():
+        raise ArtifactError(f"{path}: does not exist")
     folder = path if path.is_dir() else path.parent
     config = read_fields(folder / CONFIG_FILE)
     where, kind = str(folder / TENSOR_FILE), config.get("peft_type")

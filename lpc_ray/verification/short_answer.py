@@ -67,9 +67,11 @@ def read_cases(path: Path) -> list[Case]:
     seen: dict[str, str] = {}
     for where, row in read_rows(path, "cases"):
         case = _case(row, where)
-        for key in (f"id {case.id!r}", f"question {case.question!r}"):
+        told = {f"id {case.id}": f"id {case.id!r}"}
+        told[f"question {' '.join(normalise(case.question))}"] = f"question {case.question!r}"
+        for key, shown in told.items():
             if key in seen:
-                raise DataError(f"{where}: got {key} again (first on {seen[key]})")
+                raise DataError(f"{where}: got {shown} again (first on {seen[key]})")
             seen[key] = where.removeprefix(f"cases {path} ")
         cases.append(case)
     for split in ("tune", "held_out"):

@@ -147,7 +147,7 @@ def test_killed_actor_engine_worker_and_driver_lose_nothing_and_a_third_run_reus
     children = [run for run in runs.search_runs([experiment.experiment_id]) if "lpc.arm" in run.data.tags]
     assert len(children) == 2
     for child in children:
-        assert [metric.step for metric in runs.get_metric_history(child.info.run_id, "score")] == [0, 1, 2]
+        assert [metric.step for metric in runs.get_metric_history(child.info.run_id, "tune_score")] == [0, 1, 2]
         assert any(file.path == "lpc" for file in runs.list_artifacts(child.info.run_id))
 
     started = time.monotonic()

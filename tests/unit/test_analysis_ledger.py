@@ -284,7 +284,9 @@ def test_seed_spread_counts_finished_seeds_and_names_those_that_ended_early():
     )
     assert spreads(rows([ARM], []))[0].words().endswith("66.7 % on one seed; the spread is unknown.")
     assert (
-        spreads(rows([stopped], []))[0].words().endswith("no finished seed has a held-out score (1 seed ended early).")
+        spreads(rows([stopped], []))[0]
+        .words()
+        .endswith("no seed that was trained to the end has a held-out score (1 seed ended early).")
     )
     third = replace(stopped, status="finished")
     assert spreads(rows([ARM, other, third], []))[0].words().endswith("0.0 to 66.7 % over 3 seeds, mean 33.3 %.")

@@ -133,7 +133,8 @@ def test_the_json_holds_every_field_of_every_row():
         "induction",
     }
     for entry in (*report["arms"], *report["baselines"]):
-        assert set(entry) == {field.name for field in fields(Row)} | {"dominated_by"}
+        assert set(entry) == {field.name for field in fields(Row)} | {"dominated_by", "induction_seconds"}
+        assert entry["induction_seconds"] == entry["trace_generation_seconds"]
     entry = report["arms"][0]
     assert (entry["passed"], entry["total"], entry["best_step"], entry["placeholders_counted"]) == (41, 60, 48, "no")
     assert report["facts"] == FACTS

@@ -1,6 +1,7 @@
 """Configs: what is refused, in which words, and what identity depends on."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -219,6 +220,17 @@ def test_a_dry_run_loads_neither_torch_nor_any_framework():
         ("recipe.sweep.0.initializer=strided", r"initializer\.0: got 'strided'.*did you mean 'strided_rope'"),
         ("recipe.training.steps=true", r"recipe\.training\.steps: got true, wanted a number$"),
         ("recipe.training.batch_tokens=1", r"recipe\.training\.batch_tokens: got 1, wanted"),
+        ("recipe.training.steps=99999999999999999999", r"recipe\.training\.steps: got 9+, wanted less than"),
+        ("recipe.training.lr=1e300", r"recipe\.training\.lr: got '1e300', wanted less than or equal to 100"),
+        ("recipe.sweep.0.seed=[18446744073709551616]", r"seed\.0: got 18446744073709551616, wanted less than"),
+        (
+            "recipe.training.checkpoint_steps=[5, 3]",
+            r"checkpoint_steps: got \[5, 3\], wanted ascending steps of at most",
+        ),
+        (
+            "recipe.training.checkpoint_steps=[1000]",
+            r"checkpoint_steps: got \[1000\], wanted ascending steps of at most",
+        ),
         ("recipe.source=3", r"recipe\.source: got 3, wanted a mapping$"),
     ],
 )
@@ -234,7 +246,15 @@ def test_a_line_of_jsonl_ends_at_a_line_feed_alone(tmp_path):
     assert found[1][0] == f"rows {tmp_path / 'rows.jsonl'} line 3"
 
 
-@pytest.mark.parametrize("line", ['{"id": "a \\ud800"}', "[" * 100_000, '{"id": ' + "1" * 5000 + "}"])
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.md")
+    with pytest.raises(DataError, match=r"source .*pipe\.md: got a pipe or device, wanted a file"):
+        read_documents([tmp_path / "pipe.md"])
+
+
+@pytest.mark.parametrize(
+    "line", ['{"id": "a", "id": "b"}', '{"id": "a \\ud800"}', "[" * 100_000, '{"id": ' + "1" * 5000 + "}"]
+)
 def test_json_that_no_store_or_tokenizer_could_take_is_refused(line):
     with pytest.raises(DataError, match="^cases c line 1: "):
         parse_json(line, "cases c line 1")

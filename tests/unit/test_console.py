@@ -15,6 +15,12 @@ def test_an_error_of_the_users_is_one_line_and_exit_code_2(capsys):
     assert capsys.readouterr().err == "error: results /none.json: No such file or directory\n"
 
 
+def test_an_interrupt_is_one_line(capsys):
+    with pytest.raises(SystemExit) as ended, exit_on_error():
+        raise KeyboardInterrupt
+    assert ended.value.code == 130 and capsys.readouterr().err.startswith("interrupted: ")
+
+
 def test_unknown_arguments_are_one_line_and_exit_code_2(capsys):
     with pytest.raises(SystemExit) as ended:
         Parser(prog="lpc").parse_args(["--nope"])

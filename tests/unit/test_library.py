@@ -137,7 +137,7 @@ def payload(tmp_path):
 
 def test_import_list_inspect_verify_and_export_from_the_command_line(tmp_path, capsys, model_folder, payload):
     at = ("--store", tmp_path / "library")
-    assert "no artifacts" in _run(capsys, "list", *at)
+    assert "got an empty or missing folder" in _refused(capsys, "list", *at)
     out = _run(capsys, "import", payload, "--format", "knlp", "--model", model_folder, "--name", "doc", *at)
     assert out.startswith("doc → ") and "7 tokens" in out
     [heading, row] = _run(capsys, "list", *at).splitlines()

@@ -53,6 +53,7 @@ def _case(**changes) -> str:
         ([_case(split="test")], "got split 'test'"),
         ([_case(), _case(question="other")], "line 2: got id 'c1' again"),
         ([_case(), _case(id="c2")], "line 2: got question 'Q\\?' again"),
+        ([_case(), _case(id="c2", question="  the q !")], "line 2: got question '  the q !' again .first on line 1"),
         (["{"], "line 1: not JSON"),
         ([_case()], "no case of split held_out"),
     ],
