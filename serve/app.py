@@ -14,6 +14,7 @@ from lpc_ray.config_file import read
 from lpc_ray.console import Parser, exit_on_error
 from lpc_ray.errors import ConfigError
 from lpc_ray.serving.settings import ServerSettings, server_settings
+from lpc_ray.serving.tenants import Keys
 
 CONFIG = Path(__file__).parent / "config.yaml"
 APP = "lpc_ray"
@@ -25,9 +26,7 @@ def build(args: dict[str, Any]):
 
     Raises: ConfigError.
     """
-    if os.environ.get(DIRECT_STREAMING, "0") not in ("", "0"):
-        raise ConfigError(f"{DIRECT_STREAMING} is set, wanted it unset: clients would reach the engine past all checks")
-    settings = server_settings(args or config_args())
+    settings = checked(args or config_args())
     from ray import serve
     from ray.serve.llm import build_llm_deployment
 
@@ -48,10 +47,20 @@ def build(args: dict[str, Any]):
     return ingress.bind(server, settings)
 
 
+def checked(args: dict[str, Any]) -> ServerSettings:
+    """The settings, and what they name, before anything is started. Raises: ConfigError."""
+    if os.environ.get(DIRECT_STREAMING, "0") not in ("", "0"):
+        raise ConfigError(f"{DIRECT_STREAMING} is set, wanted it unset: clients would reach the engine past all checks")
+    settings = server_settings(args)
+    if settings.keys is not None:
+        Keys(settings.keys)
+    return settings
+
+
 def config_args() -> dict[str, Any]:
     try:
-        return read(CONFIG)["applications"][0]["args"]
-    except (KeyError, IndexError, TypeError) as error:
+        return dict(read(CONFIG)["applications"][0]["args"])
+    except (KeyError, IndexError, TypeError, ValueError) as error:
         raise ConfigError(f"config {CONFIG}: wanted a list of applications, the first with args") from error
 
 
@@ -94,9 +103,16 @@ def llm_config(settings: ServerSettings):
                 "kv_load_failure_policy": "fail",
             },
             **(whole_prompts(settings.max_model_len) if settings.device == "cpu" else {}),
+            **_tools(settings),
             **settings.engine,
         },
     )
+
+
+def _tools(settings: ServerSettings) -> dict[str, Any]:
+    if settings.tool_call_parser is None:
+        return {}
+    return {"enable_auto_tool_choice": True, "tool_call_parser": settings.tool_call_parser}
 
 
 def _engine_environment(settings: ServerSettings) -> dict[str, str]:
@@ -123,7 +139,7 @@ def main() -> None:
     parser = Parser(description=__doc__)
     parser.add_argument("--run", type=Path, help="a finished run: its best prefix is served as 'demo'")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on; others than 127.0.0.1 need keys")
-    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--port", type=_port, default=8000)
     parser.add_argument("setting", nargs="*", help="any field of the settings, such as replicas=2")
     options = parser.parse_args()
     with exit_on_error():
@@ -134,7 +150,7 @@ def _serve(options: argparse.Namespace) -> None:
     args = {**config_args(), **dict(_setting(text) for text in options.setting)}
     if options.run is not None:
         args |= {"artifacts": str(options.run / "artifacts"), "prefixes": {"demo": demo_prefix(options.run)}}
-    settings = server_settings(args)
+    settings = checked(args)
     if settings.keys is None and options.host != "127.0.0.1":
         raise ConfigError(f"--host {options.host}: without a key file the server listens on 127.0.0.1 only")
     from ray import serve
@@ -151,9 +167,15 @@ def _serve(options: argparse.Namespace) -> None:
     serve.shutdown()
 
 
+def _port(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 65535:
+        raise argparse.ArgumentTypeError(f"got {text!r}, wanted a port from 1 to 65535")
+    return int(text)
+
+
 def _setting(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
-    if not equals:
+    if not equals or not name:
         raise ConfigError(f"setting: got {text!r}, wanted name=value")
     try:
         return name, yaml.safe_load(value)

@@ -3,7 +3,7 @@
 import asyncio
 import fcntl
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from ray.llm._internal.serve.core.configs.openai_api_models import (
 from ray.serve._private.common import RequestRoutingInfo
 from ray.serve.context import _get_global_client
 from ray.serve.llm.deployment import LLMServer
-from vllm.exceptions import VLLMClientError
+from vllm.v1.engine.exceptions import EngineDeadError
 
 from lpc_ray.embedded_model import resolve_model
 from lpc_ray.errors import ArtifactError, LPCError
@@ -30,10 +30,11 @@ from lpc_ray.serving.metrics import TierMetrics
 from lpc_ray.serving.refusal import Refusal, refusal_of
 from lpc_ray.serving.registry import Entry, Registry
 from lpc_ray.serving.residency import HostTier
-from lpc_ray.serving.rewriting import Rewriting
+from lpc_ray.serving.rewriting import Rewriting, usage_of
 from lpc_ray.serving.settings import ServerSettings
 from lpc_ray.serving.sizing import served_tokens
 from lpc_ray.storage import Store
+from serve.responses import unavailable
 from serve.source import ArtifactSource
 
 _CANARY_SECONDS = 60
@@ -75,8 +76,8 @@ class PrefixServer(LLMServer):
                 rewriting = Rewriting(found, self._settings.placeholder_id, tenant_salt)
                 async for item in self._generate(kind, body, rewriting, model):
                     yield item
-        except LPCError as error:
-            refusal = refusal_of(error)
+        except Exception as error:  # as an answer: vLLM's own exceptions cannot be read where vLLM is not loaded
+            refusal = refusal_of(error) if isinstance(error, LPCError) else unavailable(error)
             yield {"status": refusal.status, "body": refusal.body, "headers": refusal.headers}
 
     async def _generate(
@@ -84,19 +85,28 @@ class PrefixServer(LLMServer):
     ) -> AsyncIterator[dict[str, Any] | str]:
         try:
             named = {**body, "model": self._settings.served_name}
+            told_usage = (body.get("stream_options") or {}).get("include_usage")
+            if body.get("stream"):
+                named["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
             request, copy = _REQUESTS[kind](**deepcopy(named)), _REQUESTS[kind](**named)
             prompts = await self._rewrite(kind, request, copy, rewriting)
-        except (ValueError, TypeError, VLLMClientError) as error:
+        except (LPCError, EngineDeadError):
+            raise
+        except Exception as error:  # nothing but the request has been looked at yet
             raise Refusal(400, "invalid_request", _first_line(error)) from error
         stream = await (self.chat(request) if kind == "chat" else self.completions(request))
         async for item in stream:
             for part in item if isinstance(item, list) else [item]:
                 if isinstance(part, str):
-                    yield rewriting.correct_event(part, model, prompts)
+                    event = rewriting.correct_event(part, model, prompts)
+                    usage = usage_of(event)
+                    if usage is not None:
+                        yield {"usage": usage}
+                    if usage is None or told_usage:
+                        yield event
                 elif isinstance(part, ErrorResponse):
-                    error = part.error
-                    status = int(error.code)
-                    yield {"status": status, "body": {"error": error.model_dump(mode="json")}, "headers": {}}
+                    refusal = Refusal(int(part.error.code), "invalid_request", part.error.message, part.error.param)
+                    yield {"status": refusal.status, "body": refusal.body, "headers": refusal.headers}
                 else:
                     answer = rewriting.correct(part.model_dump(mode="json"), prompts)
                     yield {"status": 200, "body": {**answer, "model": model}, "headers": {}}
@@ -113,6 +123,9 @@ class PrefixServer(LLMServer):
         if not isinstance(inputs, list):
             raise Refusal(int(inputs.error.code), "invalid_request", inputs.error.message, inputs.error.param)
         prompts = [list(one["prompt_token_ids"]) for one in inputs]
+        self._check_vocabulary("prompt", [token for prompt in prompts for token in prompt])
+        for name in ("stop_token_ids", "allowed_token_ids", "logit_bias"):
+            self._check_vocabulary(name, map(int, getattr(request, name, None) or ()))
         asked = request.max_tokens if kind == "completions" else request.max_completion_tokens or request.max_tokens
         for prompt in prompts:
             rewriting.check_room(len(prompt), asked, self._settings.max_model_len)
@@ -122,6 +135,13 @@ class PrefixServer(LLMServer):
         elif rewriting.prefixes:
             request.kv_transfer_params["prompt_token_ids"] = rewriting.token_ids(prompts[0])
         return len(prompts)
+
+    def _check_vocabulary(self, field: str, token_ids: Iterable[int]) -> None:
+        """Raises: Refusal 400 for an id that the model has no row for, which would end the engine."""
+        size = self.engine._engine_client.vllm_config.model_config.get_vocab_size()
+        odd = next((token for token in token_ids if not 0 <= token < size), None)
+        if odd is not None:
+            raise Refusal(400, "no_such_token", f"{field}: got token {odd}, wanted 0 to {size - 1}", param=field)
 
     async def bring(self, digest: str, align: str) -> dict[str, Any]:
         """Load a prefix into the host tier and prove it; returns `{"entry"}`, or `{"refusal"}` and nothing has changed.

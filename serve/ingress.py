@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from lpc_ray.serving.handles import ModelName, check_handle, parse_model
 from lpc_ray.serving.metrics import RequestMetrics, merged
 from lpc_ray.serving.refusal import Refusal, refusal_of
 from lpc_ray.serving.registry import Entry, Registry
-from lpc_ray.serving.rewriting import check_request, json_body
+from lpc_ray.serving.rewriting import check_request, json_body, sequences_of
 from lpc_ray.serving.settings import ServerSettings
 from lpc_ray.serving.tenants import LOCAL, Concurrency, Keys, Tenant, require_admin
 from lpc_ray.storage import Store
@@ -75,6 +76,7 @@ class Ingress:
                 if self._draining:
                     raise Refusal(503, "shutting_down", "the server is shutting down", retry_after=60)
                 body = check_request(json_body(await read_body(request)), self._settings.placeholder_id)
+                stack.enter_context(self._gate.admit(tenant, sequences_of(body) - 1))
                 name, entries = self._resolve(body.get("model"), tenant)
                 label = "+".join(name.handles)
                 items = self._ask(kind, body, name, entries, tenant)
@@ -82,13 +84,14 @@ class Ingress:
             except LPCError as error:
                 self._metrics.requests.labels(label, tenant.name, str(refusal_of(error).status)).inc()
                 raise
-            self._metrics.ttft.labels(label, tenant.name).observe(time.perf_counter() - started)
             if isinstance(first, dict):
                 self._metrics.requests.labels(label, tenant.name, str(first["status"])).inc()
                 self._metrics.count_usage(first["body"].get("usage") or {}, label, tenant.name)
                 return JSONResponse(first["body"], first["status"], first["headers"])
+            self._metrics.ttft.labels(label, tenant.name).observe(time.perf_counter() - started)
             self._metrics.requests.labels(label, tenant.name, "200").inc()
-            return EventStream(events(first, items), stack.pop_all().close)
+            count = partial(self._metrics.count_usage, handle=label, tenant=tenant.name)
+            return EventStream(events(first, items, count), stack.pop_all().close)
 
     def _ask(
         self, kind: str, body: dict[str, Any], name: ModelName, entries: list[Entry], tenant: Tenant
@@ -107,7 +110,7 @@ class Ingress:
     def _tenant(self, request: Request) -> Tenant:
         if self._keys is not None:
             return self._keys.authenticate(request.headers.get("authorization"))
-        if request.client is None or not ip_address(request.client.host).is_loopback:
+        if request.client is None or not _is_loopback(request.client.host):
             raise Refusal(403, "local_only", "this server has no key file and serves clients on its own machine only")
         return LOCAL
 
@@ -241,6 +244,14 @@ class Ingress:
             raise
         except Exception as error:
             raise unavailable(error) from error
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether a client's address, which a proxy's header may have set to anything, is this machine's own."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _row(handle: str, entry: Entry, held: dict[str, dict[str, dict[str, float]]]) -> dict[str, Any]:

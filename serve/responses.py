@@ -28,11 +28,17 @@ class EventStream(StreamingResponse):
             self._release()
 
 
-async def events(first: str, rest: AsyncIterator[Any]) -> AsyncIterator[str]:
+async def events(
+    first: str, rest: AsyncIterator[Any], on_usage: Callable[[dict[str, Any]], None]
+) -> AsyncIterator[str]:
+    """The events of an answer that has begun; on_usage: told what it cost, which no client need have asked for."""
     yield first
     try:
         async for item in rest:
-            yield item if isinstance(item, str) else _event(item["body"])
+            if isinstance(item, dict) and "usage" in item:
+                on_usage(item["usage"])
+            else:
+                yield item if isinstance(item, str) else _event(item["body"])
     except Exception as error:  # the head is sent: the error can only be told in the stream
         yield _event(unavailable(error).body)
 

@@ -24,7 +24,7 @@ class RequestMetrics:
         self.prefix_tokens = Counter("lpc_prefix_tokens", "Tokens served from prefixes", labels, registry=self.registry)
         self.completion_tokens = Counter("lpc_completion_tokens", "Generated tokens", labels, registry=self.registry)
         self.ttft = Histogram(
-            "lpc_ttft_seconds", "Seconds to the first byte of the answer", labels, registry=self.registry,
+            "lpc_ttft_seconds", "Seconds to the first event of a stream", labels, registry=self.registry,
             buckets=TTFT_BUCKETS,
         )  # fmt: skip
 

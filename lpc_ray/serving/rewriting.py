@@ -15,6 +15,7 @@ from lpc_ray.serving.sizing import PLACEHOLDER_ID
 REQUEST_KEY = "lpc"
 MAX_BODY_BYTES = 4 << 20
 MAX_SAMPLES = 16
+MAX_SEQUENCES = 128
 
 # What a client must not send: it would name another tenant's blocks, reach into the engine, or bypass the connector.
 _RESERVED = (
@@ -25,10 +26,10 @@ _RESERVED = (
     "request_id",
     "session_id",
     "priority",
+    "prompt_logprobs",  # false counts as 0 to the engine, and ends it
 )
 # What the engine answers from the prompt's own logits or text, which placeholders do not have.
 _UNSERVED = (
-    "prompt_logprobs",
     "echo",
     "prompt_embeds",
     "use_beam_search",
@@ -41,7 +42,7 @@ _UNSERVED = (
 def check_request(body: Any, placeholder_id: int = PLACEHOLDER_ID) -> dict[str, Any]:
     """`body`, if it is a JSON object without fields that clients must not send.
 
-    Raises: Refusal 400 naming the field, also for more than 16 samples of one prompt.
+    Raises: Refusal 400 naming the field, also for more samples or prompts than one request may have.
     """
     if not isinstance(body, dict):
         raise Refusal(400, "invalid_json", f"got a body of type {type(body).__name__}, wanted a JSON object")
@@ -49,19 +50,38 @@ def check_request(body: Any, placeholder_id: int = PLACEHOLDER_ID) -> dict[str, 
         if body.get(field) is not None:
             raise Refusal(400, "reserved_field", f"{field}: set by the server, never by a client", param=field)
     for field in _UNSERVED:
-        if body.get(field) is not None and body[field] is not False:  # 0 is a request for log-probs
+        if body.get(field) is not None and body[field] is not False:
             raise Refusal(400, "unsupported_field", f"{field}: not served here", param=field)
     _check_prompt(body.get("prompt"), placeholder_id)
     samples = body.get("n")
-    if isinstance(samples, int) and samples > MAX_SAMPLES:
-        raise Refusal(400, "too_many_samples", f"n: got {samples}, wanted at most {MAX_SAMPLES}", param="n")
+    if samples is not None and (type(samples) is not int or samples > MAX_SAMPLES):
+        raise Refusal(
+            400, "too_many_samples", f"n: got {samples!r}, wanted a number of at most {MAX_SAMPLES}", param="n"
+        )
+    if sequences_of(body) > MAX_SEQUENCES:
+        message = f"got {sequences_of(body)} replies to write, prompts times n, wanted at most {MAX_SEQUENCES}"
+        raise Refusal(400, "too_many_sequences", message, param="prompt")
     return body
 
 
+def sequences_of(body: dict[str, Any]) -> int:
+    """How many replies a checked request has the engine write."""
+    prompt = body.get("prompt")
+    is_many = isinstance(prompt, list) and prompt and not isinstance(prompt[0], int)
+    return (len(prompt) if is_many else 1) * max(1, body.get("n") or 1)
+
+
 def _check_prompt(prompt: Any, placeholder_id: int) -> None:
-    items = prompt if isinstance(prompt, list) else []
-    token_lists = [item for item in items if isinstance(item, list)] or [items]
-    if any(token == placeholder_id for tokens in token_lists for token in tokens if isinstance(token, int)):
+    """A prompt is text, token ids, or a list of either; a number that only looks like a token id is none."""
+    if prompt is None or isinstance(prompt, str):
+        return
+    items = prompt if isinstance(prompt, list) else [None]
+    if all(isinstance(item, str) for item in items):
+        return
+    token_lists = items if all(isinstance(item, list) for item in items) else [items]
+    if not all(type(token) is int for tokens in token_lists for token in tokens):
+        raise Refusal(400, "invalid_request", "prompt: wanted text, token ids, or a list of either", param="prompt")
+    if any(token == placeholder_id for tokens in token_lists for token in tokens):
         raise Refusal(
             400,
             "placeholder_in_prompt",
@@ -72,11 +92,15 @@ def _check_prompt(prompt: Any, placeholder_id: int) -> None:
 
 
 def json_body(raw: bytes) -> Any:
-    """Raises: Refusal 413 for a body over 4 MiB, 400 for one that is no JSON."""
+    """Raises: Refusal 413 for a body over 4 MiB, 400 for one that is no JSON, or holds a string that is no text."""
     if len(raw) > MAX_BODY_BYTES:
         raise too_large(len(raw))
     try:
-        return json.loads(raw)
+        value = json.loads(raw)
+        json.dumps(value, ensure_ascii=False).encode()
+        return value
+    except UnicodeEncodeError as error:
+        raise Refusal(400, "invalid_json", "body: got a lone surrogate in a string, wanted Unicode text") from error
     except (ValueError, RecursionError) as error:
         raise Refusal(400, "invalid_json", f"body: got no valid JSON ({type(error).__name__})") from error
 
@@ -157,6 +181,12 @@ class Rewriting:
         if "model" in answer:
             answer["model"] = model
         return f"{head}data: {json.dumps(self.correct(answer, prompts), ensure_ascii=False)}\n\n"
+
+
+def usage_of(event: str) -> dict[str, Any] | None:
+    """The usage that a corrected stream tells last, in an event without choices."""
+    data = event.partition("data: ")[2]
+    return json.loads(data).get("usage") if '"choices": []' in data else None
 
 
 def transfer_params(prefixes: Sequence[PrefixRef]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ class ServerSettings(Strict):
     require_gate: load only prefixes that passed the publish gate of their recipe.
     prefixes: handle → digest, loaded when the registry does not know the handle yet.
     threads: of each CPU engine, unbound to cores (give engines that share cores one each); without, vLLM binds its own.
+    tool_call_parser: vLLM's parser of the tool calls that the model writes (SmolLM2 writes hermes'); null takes no tools.
     engine: more arguments of vLLM's engine. autoscaling: Ray Serve's autoscaling_config, instead of `replicas`.
     """
 
@@ -33,6 +34,7 @@ class ServerSettings(Strict):
     kv_cache_gib: int = Field(1, ge=1)
     threads: int | None = Field(None, ge=1)
     engine: dict[str, Any] = Field(default_factory=lambda: {"enforce_eager": True})
+    tool_call_parser: str | None = "hermes"
     artifacts: str = "runs/demo/artifacts"
     registry: str | None = None
     host_tier: str = "/dev/shm/lpc_ray"

@@ -1,6 +1,7 @@
 """Who may ask for what: API key → tenant → handles, and how many requests a tenant may have open at once."""
 
 import hmac
+import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from lpc_ray.errors import ConfigError
 from lpc_ray.serving.refusal import Refusal
 
 _HASHED = "sha256:"
+_KEY = re.compile(r"[!-~]{8,}")
 _TENANT_FIELDS = {"keys", "handles", "max_concurrent", "isolate"}
 
 
@@ -58,15 +60,26 @@ class Keys:
         self._tenants: list[tuple[bytes, Tenant]] = []
         admin = Tenant("admin", is_admin=True)
         self._add(raw.get("admin_keys") or [], admin, f"key file {path}: admin_keys")
-        for name, fields in (raw.get("tenants") or {}).items():
+        tenants = raw.get("tenants") or {}
+        if not isinstance(tenants, dict):
+            raise ConfigError(f"key file {path}: tenants: wanted names, each with its fields")
+        for name, fields in tenants.items():
             where = f"key file {path}: tenants.{name}"
-            self._add((fields or {}).get("keys"), _tenant(str(name), fields, where), f"{where}.keys")
+            if str(name) in (admin.name, LOCAL.name):
+                raise ConfigError(f"{where}: this name is the server's own")
+            self._add(
+                fields.get("keys") if isinstance(fields, dict) else None, _tenant(str(name), fields, where), where
+            )
+        if not self._tenants:
+            raise ConfigError(f"key file {path}: got no key")
         if len({digest for digest, _ in self._tenants}) != len(self._tenants):
             raise ConfigError(f"key file {path}: one key is given twice")
 
     def _add(self, keys: Any, tenant: Tenant, where: str) -> None:
-        if not isinstance(keys, list) or not all(isinstance(key, str) and len(key) >= 8 for key in keys):
-            raise ConfigError(f"{where}: wanted a list of keys of at least 8 characters")
+        if not isinstance(keys, list) or not all(isinstance(key, str) and _KEY.fullmatch(key) for key in keys):
+            raise ConfigError(
+                f"{where}: wanted a list of keys of at least 8 printable ASCII characters, without spaces"
+            )
         for key in keys:
             try:
                 hashed = key.startswith(_HASHED)
@@ -114,27 +127,28 @@ def require_admin(tenant: Tenant) -> None:
 
 
 class Concurrency:
-    """Counts each tenant's open requests."""
+    """Counts each tenant's open requests; one with several prompts or samples counts as so many."""
 
     def __init__(self) -> None:
         self._open: Counter[str] = Counter()
 
     @contextmanager
-    def admit(self, tenant: Tenant) -> Iterator[None]:
-        """One open request, until the block ends. Raises: Refusal 429 when the tenant has as many as it may."""
-        if tenant.max_concurrent is not None and self._open[tenant.name] >= tenant.max_concurrent:
+    def admit(self, tenant: Tenant, requests: int = 1) -> Iterator[None]:
+        """So many open requests more, until the block ends. Raises: Refusal 429 when the tenant may not have so many."""
+        limit = tenant.max_concurrent
+        if limit is not None and requests and self._open[tenant.name] + requests > limit:
             raise Refusal(
                 429,
                 "too_many_requests",
-                f"tenant {tenant.name!r} has {self._open[tenant.name]} requests open, wanted at most "
-                f"{tenant.max_concurrent}",
+                f"tenant {tenant.name!r} has {self._open[tenant.name]} requests open and asked for {requests} more, "
+                f"wanted at most {limit}",
                 retry_after=1,
             )
-        self._open[tenant.name] += 1
+        self._open[tenant.name] += requests
         try:
             yield
         finally:
-            self._open[tenant.name] -= 1
+            self._open[tenant.name] -= requests
 
     def open_requests(self) -> int:
         return self._open.total()

@@ -38,7 +38,6 @@ TEXTS = ("\nThe gate is", "In the morning")
 PAIRS = (("fact-red", "fact-blue"), ("fact-blue", "fact-red"))
 EXACT = ("fact-red", "fact-blue", "fact-black")
 ENGINE = {"block_size": 32, "num_gpu_blocks_override": 17, "enforce_eager": True}
-TOOLS = {"enable_auto_tool_choice": True, "tool_call_parser": "hermes"}
 BYTES = PREFIX_TOKENS * 30 * 3 * 64 * 2 * 4
 
 
@@ -93,7 +92,7 @@ def running(store, digests, wanted, tmp_path_factory):
         max_model_len=512,
         max_num_seqs=16,
         host_tier_bytes=3 * BYTES + 1000,
-        engine={**ENGINE, **TOOLS},
+        engine=ENGINE,
     ) as (url, logs):
         yield url, logs
 
@@ -263,6 +262,15 @@ ATTACKS = {
     "no messages": ({"model": NAME}, 400),
     "negative max_tokens": (_body(max_tokens=-1), 400),
     "temperature of a string": (_body(temperature="hot"), 400),
+    "prompt_logprobs of false": (_body(prompt_logprobs=False), 400),
+    "surrogate in a stop string": (b'{"model": "%s", "messages": [], "stop": ["\\ud800"]}' % NAME.encode(), 400),
+    "surrogate in bad words": (b'{"model": "%s", "messages": [], "bad_words": ["\\ud800"]}' % NAME.encode(), 400),
+    "structured outputs of a number": (_body(structured_outputs=-1), 400),
+    "structured outputs of a list": (_body(structured_outputs=[None]), 400),
+    "messages in a deep nest": (b'{"model": "%s", "messages": %s}' % (NAME.encode(), b"[" * 900 + b"]" * 900), 400),
+    "more samples than one may have": (_body(n="1000", temperature=1), 400),
+    "stop token that the model has not": (_body(stop_token_ids=[49152], min_tokens=2), 400),
+    "bias for a token that the model has not": (_body(logit_bias={"49152": 1.0}), 400),
 }
 
 
@@ -280,6 +288,15 @@ def test_placeholders_in_a_token_prompt_are_refused(http):
         body = {"model": f"{NAME}:fact-red", "prompt": prompt}
         answer = _post(http, body, path="/v1/completions")
         assert answer.status_code == 400 and answer.json()["error"]["code"] == "placeholder_in_prompt"
+
+
+@pytest.mark.parametrize(
+    "prompt", [[49152], [[5], [49152]], [-1], [2**70], [0.0, 5], [["0", 5]], [[5], "text"], [True], ["gate"] * 200]
+)
+def test_prompts_that_are_no_tokens_of_the_model_or_too_many_are_refused(http, prompt):
+    body = {"model": f"{NAME}:fact-red", "prompt": prompt, "max_tokens": 2}
+    assert _post(http, body, path="/v1/completions").status_code == 400
+    assert _post(http, _body()).status_code == 200
 
 
 def test_keys_decide_who_sees_what(http):
@@ -459,10 +476,13 @@ def test_1000_requests_of_32_clients_get_each_its_own_fact(url, http, wanted, di
 def test_metrics_count_requests_tokens_and_time_to_first_token(http):
     labels = {"handle": "fact-red", "tenant": "warm"}
     names = ("lpc_requests_total", "lpc_prefix_tokens_total", "lpc_completion_tokens_total", "lpc_ttft_seconds_count")
-    before = {name: _metric(http, name, **labels) for name in names}
-    usage = _post(http, _body(), key="key-of-warm").json()["usage"]
-    gained = {name: _metric(http, name, **labels) - before[name] for name in names}
-    assert list(gained.values()) == [1, PREFIX_TOKENS, usage["completion_tokens"], 1]
+    for is_streamed in (False, True):
+        before = {name: _metric(http, name, **labels) for name in names}
+        answer = _post(http, _body(stream=is_streamed), key="key-of-warm")
+        assert not is_streamed or '"usage": {' not in answer.text, "the client has not asked for it"
+        usage = _post(http, _body()).json()["usage"]  # of the same request, by the admin
+        gained = {name: _metric(http, name, **labels) - before[name] for name in names}
+        assert list(gained.values()) == [1, PREFIX_TOKENS, usage["completion_tokens"], int(is_streamed)]
 
 
 def test_the_dashboard_asks_for_metrics_that_exist(http):

@@ -112,6 +112,9 @@ def test_the_page_lists_prefixes_and_answers_beside_the_bare_model(page, url, or
 
 def test_without_a_key_file_only_this_machine_is_served(url):
     assert httpx.get(f"{url}/v1/models").status_code == 200
+    for elsewhere in ("8.8.8.8", "garbage"):
+        refused = httpx.get(f"{url}/v1/models", headers={"X-Forwarded-For": elsewhere})
+        assert refused.status_code == 403 and refused.json()["error"]["code"] == "local_only"
     with pytest.raises(httpx.ConnectError):
         httpx.get(url.replace("127.0.0.1", _other_address()) + "/v1/models")
 

@@ -114,6 +114,14 @@ def test_no_key_is_kept_in_memory_or_shown(key_file):
         {"tenants": {"a": {"keys": ["long-enough"], "handles": [], "colour": 1}}},
         {"tenants": {"a": {"keys": ["sha256:zz"], "handles": []}}},
         {"tenants": {"a": {"keys": ["long-enough", "long-enough"], "handles": []}}},
+        {"tenants": ["long-enough"]},
+        {"tenants": "long-enough"},
+        {"tenants": {"a": ["long-enough"]}},
+        {"tenants": {"a": "long-enough"}},
+        {"tenants": {"a": {"keys": ["long-enough-é"], "handles": []}}},
+        {"tenants": {"a": {"keys": [" long-enough "], "handles": []}}},
+        {"tenants": {"admin": {"keys": ["long-enough"], "handles": []}}},
+        {"admin_keys": []},
     ],
 )
 def test_a_malformed_key_file_is_refused_without_showing_keys(tmp_path, fields):
@@ -142,6 +150,11 @@ def test_a_tenant_has_no_more_open_requests_than_it_may():
         assert gate.open_requests() == 3
     with gate.admit(tenant):
         assert gate.open_requests() == 1
+        with (
+            pytest.raises(Refusal, match="has 1 requests open and asked for 2 more, wanted at most 2"),
+            gate.admit(tenant, 2),
+        ):
+            pass
 
 
 ENTRIES = st.builds(

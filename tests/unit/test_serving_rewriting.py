@@ -12,7 +12,7 @@ from lpc_ray.serving import sizing
 from lpc_ray.serving.metrics import RequestMetrics, TierMetrics, merged
 from lpc_ray.serving.refusal import Refusal, refusal_of
 from lpc_ray.serving.residency import HostTier
-from lpc_ray.serving.rewriting import MAX_BODY_BYTES, Rewriting, check_request, json_body
+from lpc_ray.serving.rewriting import MAX_BODY_BYTES, Rewriting, check_request, json_body, sequences_of, usage_of
 
 ONE = PrefixRef("a" * 32, "/tier/a", 32)
 TWO = PrefixRef("b" * 32, "/tier/b", 5)
@@ -90,13 +90,36 @@ def test_placeholders_in_a_token_prompt_are_refused(prompt):
 
 
 def test_bodies_that_are_no_request_are_refused():
-    for raw, status in ((b"{", 400), (b"\xff", 400), (b"[" * 100_000, 400), (b" " * (MAX_BODY_BYTES + 1), 413)):
+    for raw, status in (
+        (b'{"stop": ["\\ud800"]}', 400),
+        (b"{", 400),
+        (b"\xff", 400),
+        (b"[" * 100_000, 400),
+        (b" " * (MAX_BODY_BYTES + 1), 413),
+    ):
         with pytest.raises(Refusal) as caught:
             json_body(raw)
         assert caught.value.status == status
-    for body in ([], {"n": 17}):
-        with pytest.raises(Refusal):
+    prompts = ([0.5, 5], [[5], ["6"]], [[5], "text"], [True], [None], 7, ["text"] * 129, [[5]] * 129)
+    for body in ([], {"n": 17}, {"n": "2"}, {"n": True}, {"prompt_logprobs": False}, *({"prompt": p} for p in prompts)):
+        with pytest.raises(Refusal) as caught:
             check_request(body)
+        assert caught.value.status == 400
+
+
+def test_a_request_counts_as_the_replies_it_has_written():
+    for prompt, n, wanted in (("x", None, 1), ([5, 6], 3, 3), (["x", "y"], 2, 4), ([[5], [6], [7]], None, 3)):
+        assert sequences_of(check_request({"prompt": prompt, "n": n})) == wanted
+    assert sequences_of({"messages": []}) == 1
+
+
+def test_the_usage_of_a_stream_is_told_by_its_event_without_choices():
+    rewriting = Rewriting((PrefixRef("d", "/d", 32),))
+    usage = {"prompt_tokens": 40, "completion_tokens": 2, "total_tokens": 42}
+    last = rewriting.correct_event(f"data: {json.dumps({'choices': [], 'usage': usage})}\n\n", "m")
+    assert usage_of(last) == {"prompt_tokens": 8, "completion_tokens": 2, "total_tokens": 10, "prefix_tokens": 32}
+    assert usage_of(rewriting.correct_event('data: {"choices": [{"delta": {}}]}\n\n', "m")) is None
+    assert usage_of("data: [DONE]\n\n") is None
 
 
 def test_prefixes_in_order_make_salt_placeholders_and_parameters():
