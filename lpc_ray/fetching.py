@@ -1,5 +1,6 @@
 """An LPC from any store into a local folder, checked on the way: reading overlaps with hashing and writing."""
 
+import itertools
 import json
 from concurrent.futures import Future, ThreadPoolExecutor
 from hashlib import sha256
@@ -50,9 +51,8 @@ def fetch_checked(store: Store, digest: str, folder: Path, wanted: ModelIdentity
         with (
             store.filesystem.open(store.path(path), "rb") as source,
             open(folder / TENSOR_FILE, "wb") as sink,
-            ThreadPoolExecutor(1) as behind,
         ):
-            tensor_hash = _copy(source, sink, manifest, behind, where=path)
+            tensor_hash = _copy(source, sink, manifest, where=path)
     except OSError as error:
         raise StorageError(f"cannot copy {store.path(path)} to {folder}: {error.strerror or error}") from error
     shape = [
@@ -69,36 +69,52 @@ def fetch_checked(store: Store, digest: str, folder: Path, wanted: ModelIdentity
     return manifest
 
 
-def _copy(source: IO[bytes], sink: IO[bytes], manifest: Manifest, behind: ThreadPoolExecutor, where: str) -> str:
-    """Copies a safetensors file; returns the SHA-256 of its tensors' bytes."""
+def _copy(source: Any, sink: IO[bytes], manifest: Manifest, where: str) -> str:
+    """Copies a safetensors file; returns the SHA-256 of its tensors' bytes. Reading, hashing and writing overlap."""
     head = source.read(8)
     length = int.from_bytes(head, "little")
     header = source.read(length) if 0 < length <= _MAX_HEADER_BYTES else b""
     _check_header(header, manifest, where)
     sink.write(head + header)
     hasher, dtype, copied = sha256(), getattr(torch, manifest.dtype), 0
-    pending: Future[None] | None = None
-    while chunk := source.read(CHUNK_BYTES):
-        copied += len(chunk)
-        if copied > manifest.num_bytes:
-            break
-        if pending is not None:
-            pending.result()
-        pending = behind.submit(_take, chunk, hasher, sink, dtype, where)
-    if pending is not None:
-        pending.result()
+    buffers = [memoryview(bytearray(CHUNK_BYTES)) for _ in range(3)]
+    pending: list[list[Future[None]]] = [[] for _ in buffers]
+    with ThreadPoolExecutor(1) as hashing, ThreadPoolExecutor(1) as writing:
+        for slot in itertools.cycle(range(len(buffers))):
+            for future in pending[slot]:
+                future.result()
+            size = _fill(buffers[slot], source)
+            copied += size
+            if not size or copied > manifest.num_bytes:
+                break
+            chunk = buffers[slot][:size]
+            pending[slot] = [
+                hashing.submit(hasher.update, chunk),
+                writing.submit(_write_finite, chunk, sink, dtype, where),
+            ]
+        for future in itertools.chain(*pending):
+            future.result()
     if copied != manifest.num_bytes:
         raise ArtifactError(f"{where}: corrupt: got {copied} bytes or more of tensors, wanted {manifest.num_bytes}")
     return hasher.hexdigest()
 
 
-def _take(chunk: bytes, hasher: Any, sink: IO[bytes], dtype: torch.dtype, where: str) -> None:
+def _fill(buffer: memoryview, source: Any) -> int:
+    """Read until the buffer is full or the file ends, so that no number is cut in two; returns the bytes read."""
+    size = 0
+    while size < len(buffer) and (got := source.readinto(buffer[size:])):
+        size += got
+    return size
+
+
+def _write_finite(chunk: memoryview, sink: IO[bytes], dtype: torch.dtype, where: str) -> None:
     sink.write(chunk)
-    hasher.update(chunk)
-    if len(chunk) % dtype.itemsize == 0:
-        values = torch.frombuffer(bytearray(chunk), dtype=dtype)
-        if not values.isfinite().all():
-            raise ArtifactError(f"{where}: got keys or values that are not finite")
+    # One pass: a sum in float64 of what fits any smaller type is finite exactly when every number is.
+    if (
+        len(chunk) % dtype.itemsize == 0
+        and not torch.frombuffer(chunk, dtype=dtype).sum(dtype=torch.float64).isfinite()
+    ):
+        raise ArtifactError(f"{where}: got keys or values that are not finite")
 
 
 def _check_header(header: bytes, manifest: Manifest, where: str) -> None:
