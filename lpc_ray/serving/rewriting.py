@@ -75,10 +75,10 @@ def _check_prompt(prompt: Any, placeholder_id: int) -> None:
     """A prompt is text, token ids, or a list of either; a number that only looks like a token id is none."""
     if prompt is None or isinstance(prompt, str):
         return
-    items = prompt if isinstance(prompt, list) else [None]
+    items: list[Any] = prompt if isinstance(prompt, list) else [None]
     if all(isinstance(item, str) for item in items):
         return
-    token_lists = items if all(isinstance(item, list) for item in items) else [items]
+    token_lists: list[list[Any]] = items if all(isinstance(item, list) for item in items) else [items]
     if not all(type(token) is int for tokens in token_lists for token in tokens):
         raise Refusal(400, "invalid_request", "prompt: wanted text, token ids, or a list of either", param="prompt")
     if any(token == placeholder_id for tokens in token_lists for token in tokens):
