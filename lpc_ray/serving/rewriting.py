@@ -67,8 +67,8 @@ def check_request(body: Any, placeholder_id: int = PLACEHOLDER_ID) -> dict[str, 
 def sequences_of(body: dict[str, Any]) -> int:
     """How many replies a checked request has the engine write."""
     prompt = body.get("prompt")
-    is_many = isinstance(prompt, list) and prompt and not isinstance(prompt[0], int)
-    return (len(prompt) if is_many else 1) * max(1, body.get("n") or 1)
+    prompts = len(prompt) if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int) else 1
+    return prompts * max(1, body.get("n") or 1)
 
 
 def _check_prompt(prompt: Any, placeholder_id: int) -> None:
