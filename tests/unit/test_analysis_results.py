@@ -108,6 +108,13 @@ def test_a_file_without_results_is_refused(content):
         parse_results(content, "foreign.json")
 
 
+def test_a_file_given_twice_is_refused(tmp_path):
+    (tmp_path / "one.json").write_text('[{"name": "a", "passed": 1, "total": 2}]')
+    assert [len(run.rows) for run in read_results([tmp_path / "one.json"])] == [1]
+    with pytest.raises(DataError, match=r"one\.json: got this file more than once"):
+        read_results([tmp_path / "one.json", tmp_path / "." / "one.json"])
+
+
 def test_a_missing_or_broken_file_is_refused(tmp_path):
     with pytest.raises(DataError, match="No such file"):
         read_results([tmp_path / "none.json"])

@@ -126,6 +126,11 @@ def test_an_adapter_that_says_something_else_is_refused(tmp_path, change, messag
         read_foreign(folder, "peft", IDENTITY)
 
 
+def test_a_path_that_does_not_exist_is_named_as_it_was_given(tmp_path):
+    with pytest.raises(ArtifactError, match=f"^{tmp_path}/none: does not exist$"):
+        read_foreign(tmp_path / "none", "peft", IDENTITY)
+
+
 def test_an_adapter_of_another_model_and_missing_or_broken_files_are_refused(tmp_path):
     folder = _adapter(tmp_path)
     with pytest.raises(ArtifactError, match=r"wanted \[7, 128\]"):
