@@ -266,6 +266,15 @@ def test_an_arm_is_set_against_every_baseline_on_the_cases_both_answered():
     )
 
 
+def test_an_arm_that_learned_nothing_is_told():
+    assert "No arm passed any tune case at any step: nothing was learned that the cases show." in texts(
+        [replace(ARM, steps=steps(0, 0))]
+    )
+    worse = replace(ROPE, steps=steps(8, 3))
+    assert f"Training made no better than the untrained start of {ROPE.name} (step 0)." in texts([ARM, worse])
+    assert "no better than the untrained start" not in texts([ARM])
+
+
 def test_leaders_are_named_with_their_steps():
     assert "The best score on the tune cases, 9 of 24, is that of arm (step 20)." in texts([ARM])
     behind = replace(ROPE, steps=steps(0, 8))
