@@ -12,7 +12,7 @@ def work(plan, run):
 
 def preview(plan, count):
     from lpc_ray.adapters.induction_preview import preview_induction
-    from lpc_ray.adapters.pipeline import connect
+    from lpc_ray.adapters.machines import connect
     from lpc_ray.console import Console
 
     connect(plan)

@@ -83,9 +83,8 @@ def prompt_baselines(plan: Plan) -> list[tuple[str, int, Subject]]:
     A document that leaves no room in the engine's context for question and reply has no row.
     """
     found = [("no_context", 0, Subject("no_context"))]
-    longest = max(len(plan.tokenizer.encode(case.question)) for case in plan.cases)
     max_tokens = plan.config.recipe.verification.max_tokens
-    taken = longest + max_tokens + plan.benchmark.added_tokens(max_tokens) + TEMPLATE_TOKENS
+    taken = plan.longest_question + max_tokens + plan.benchmark.added_tokens(max_tokens) + TEMPLATE_TOKENS
     if len(plan.material) + taken <= plan.config.cluster.engine.max_model_len:
         found.append(("full_document", 0, _told(plan, "full_document", None)))
     for size in sizes(plan):

@@ -6,7 +6,7 @@ from pathlib import Path
 from lpc_ray.analysis.observed import observed_requests
 from lpc_ray.analysis.threshold import quality
 from lpc_ray.config import JobConfig, ReportConfig
-from lpc_ray.errors import DataError
+from lpc_ray.errors import ConfigError, DataError
 from lpc_ray.handles import find_digest, parts_of
 from lpc_ray.inducer import InductionTask
 from lpc_ray.induction import build_family
@@ -49,6 +49,11 @@ class Plan:
         return self.benchmark.cases
 
     @property
+    def longest_question(self) -> int:
+        """Tokens of the longest case's question."""
+        return max(len(self.tokenizer.encode(case.question)) for case in self.cases)
+
+    @property
     def document_text(self) -> str:
         return "\n\n".join(document.text for document in self.documents)
 
@@ -76,6 +81,17 @@ class Plan:
             raise DataError(
                 f"recipe.induction.families.{one.family}: got {made} teacher tokens from all its units, wanted at least "
                 f"recipe.training.teacher_tokens = {budget}"
+            )
+
+    def check_room(self) -> None:
+        """Raises: ConfigError for an engine whose context is too short for a prefix, a question and a reply."""
+        question, reply = self.longest_question, self.config.recipe.verification.max_tokens
+        prefix = max(arm.num_tokens for arm in self.arms)
+        room, least = self.config.cluster.engine.max_model_len, prefix + question + reply
+        if room < least:
+            raise ConfigError(
+                f"cluster.engine.max_model_len: got {room}, wanted at least {least}: {prefix} tokens of prefix, {question} "
+                f"of the longest question and {reply} of its reply"
             )
 
     def trace_sets(self) -> list[TraceSet]:
@@ -110,7 +126,7 @@ def make_plan(config: JobConfig, unsandboxed: bool = False) -> Plan:
                 find_digest(library, part)
     model = recipe.model.model_dump(mode="json")
     protocol = protocol_of(benchmark, recipe.prompt.system, recipe.verification.max_tokens, model)
-    return Plan(
+    plan = Plan(
         config=config,
         fingerprint=fingerprint(recipe),
         documents=documents,
@@ -122,6 +138,8 @@ def make_plan(config: JobConfig, unsandboxed: bool = False) -> Plan:
         protocol=protocol,
         tokenizer=tokenizer,
     )
+    plan.check_room()
+    return plan
 
 
 def _check_no_held_out_case(name: str, family: Family, cases: tuple[Case, ...]) -> None:

@@ -184,6 +184,17 @@ def test_a_trace_set_that_cost_less_than_training_is_to_have_is_refused(monkeypa
         plan.check_teacher_tokens(sets["ss"], 499)
 
 
+def test_an_engine_whose_context_holds_no_question_is_refused(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    config = ROOT / "jobs/configs/pi_scale.cpu.yaml"
+    least = 128 + make_plan(load(config)).longest_question + 24
+    make_plan(load(config, [f"cluster.engine.max_model_len={least}"]))
+    with pytest.raises(
+        ConfigError, match=f"max_model_len: got {least - 1}, wanted at least {least}: 128 tokens of prefix"
+    ):
+        make_plan(load(config, [f"cluster.engine.max_model_len={least - 1}"]))
+
+
 def test_a_preview_is_asked_for_by_count_and_replaces_the_work(monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     called = []

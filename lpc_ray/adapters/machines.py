@@ -1,0 +1,118 @@
+"""What a run computes on: a Ray cluster, vLLM engines and a training group, each started when first needed or ahead of it."""
+
+import logging
+import os
+from functools import cached_property
+from typing import Any
+
+import ray
+
+from lpc_ray import evidence
+from lpc_ray.adapters.engine_pool import EnginePool, start_engine_pool
+from lpc_ray.adapters.prefix_tasks import publish_untrained
+from lpc_ray.adapters.ray_train import GroupSetup, start_training_group
+from lpc_ray.console import Console
+from lpc_ray.embedded_model import resolve_model
+from lpc_ray.errors import ConfigError
+from lpc_ray.plan import Plan
+from lpc_ray.recipe import InitializerName
+from lpc_ray.storage import Store
+
+
+def connect(plan: Plan) -> None:
+    """Join the configured cluster, the one that submitted this job, or start a local Ray."""
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # Ray Data's actor pool alarms a reader at every start
+    cluster = plan.config.cluster
+    address = cluster.address or os.environ.get("RAY_ADDRESS")
+    quiet = {"log_to_driver": False, "logging_level": "ERROR"}
+    if address:
+        ray.init(address=address, **quiet)
+    else:
+        ray.init(address="local", num_cpus=cluster.local_cpus, include_dashboard=True, **quiet)
+        has = ray.cluster_resources()["CPU"]
+        for name, cpus in (("engine", cluster.engine.cpus), ("training", cluster.training.cpus)):
+            if cpus > has:
+                raise ConfigError(f"cluster.{name}.cpus: got {cpus:g}, wanted at most the {has:g} of this machine")
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+
+
+class Machines:
+    """The engine pool and the training group of one run, and the untrained prefixes that its model makes.
+
+    name: of the engine replicas and the training desk, the same in a rerun of the plan
+    """
+
+    def __init__(self, plan: Plan, run: Store, say: Console):
+        self.name = f"lpc-{plan.config.name}-{plan.fingerprint[:8]}"
+        self.model = resolve_model(plan.config.recipe.model.id)
+        self._plan, self._run, self._say = plan, run, say
+        self._told_answered = 0
+        self._untrained: dict[tuple[InitializerName, int], ray.ObjectRef] = {}
+
+    def start_ahead(self) -> None:
+        """Begin to load everything at once while other stages work: start-up is mostly imports."""
+        _ = self.starting_pool, self.training_group
+        for initializer, size in evidence.untrained(self._plan):
+            self.publish_untrained(initializer, size)
+
+    @cached_property
+    def pool(self) -> EnginePool:
+        """The engine pool, started on first use and waited for."""
+        pool, _, ready = self.starting_pool
+        ray.get(ready)
+        self._say("engine", "ready")
+        return pool
+
+    @cached_property
+    def starting_pool(self) -> tuple[EnginePool, list, list]:
+        """The engine pool, its replicas, and for each replica the reference of when it was ready (seconds since the epoch)."""
+        replicas, model = self._plan.config.cluster.engine.replicas, self._plan.config.recipe.model
+        self._say("engine", f"starting {replicas} vLLM engine(s) with {model.id}")
+        return start_engine_pool(self.name, model, self._plan.config.cluster.engine)
+
+    def engine_news(self) -> tuple[str, str] | None:
+        """Stage and text of how far the engine has come; None before it is started and while it has nothing to do."""
+        started = self.__dict__.get("starting_pool")
+        if started is None or not ray.is_initialized():
+            return None
+        answered = started[0].answered(patience=2)
+        if answered is None:
+            return None if self._told_answered else ("engine", "still loading")
+        if answered == self._told_answered:
+            return None
+        news = f"{answered} replies so far, {answered - self._told_answered} since the last count"
+        self._told_answered = answered
+        return "engine", news
+
+    @cached_property
+    def training_group(self) -> tuple[Any, Any]:
+        """The training desk, and the reference of the group that works for it."""
+        training = self._plan.config.cluster.training
+        self._say("train", f"starting {training.workers} training worker(s), DeepSpeed ZeRO-{training.zero_stage}")
+        return start_training_group(self.group_setup(), self.name)
+
+    def publish_untrained(self, initializer: InitializerName, num_tokens: int) -> ray.ObjectRef:
+        """The digest of an untrained prefix, when it is there; asked for once."""
+        key = (initializer, num_tokens)
+        if key not in self._untrained:
+            self._untrained[key] = self.beside_training(publish_untrained).remote(
+                self.group_setup(), initializer, num_tokens
+            )
+        return self._untrained[key]
+
+    def beside_training(self, function: Any) -> Any:
+        """`function` as a Ray task with the resources of a training worker."""
+        training = self._plan.config.cluster.training
+        return ray.remote(function).options(num_cpus=training.cpus, num_gpus=training.gpus)
+
+    def group_setup(self) -> GroupSetup:
+        return GroupSetup(
+            recipe=self._plan.config.recipe,
+            run=self._run,
+            starts=self._plan.starts,
+            resources=self._plan.config.cluster.training,
+            model=self.model,
+        )
