@@ -1,4 +1,4 @@
-"""An LPC from any store into a local folder, checked on the way: reading overlaps with hashing and writing."""
+"""An LPC from any store into a local folder, checked on the way: checking overlaps with copying."""
 
 import itertools
 import json
@@ -14,7 +14,7 @@ from lpc_ray.errors import ArtifactError, PrefixNotFoundError, StorageError
 from lpc_ray.identity import ModelIdentity, check_same
 from lpc_ray.storage import Store
 
-CHUNK_BYTES = 4 << 20
+CHUNK_BYTES = 512 << 10
 _MAX_HEADER_BYTES = 1 << 20
 _DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
 
@@ -70,30 +70,33 @@ def fetch_checked(store: Store, digest: str, folder: Path, wanted: ModelIdentity
 
 
 def _copy(source: Any, sink: IO[bytes], manifest: Manifest, where: str) -> str:
-    """Copies a safetensors file; returns the SHA-256 of its tensors' bytes. Reading, hashing and writing overlap."""
+    """Copies a safetensors file; returns the SHA-256 of its tensors' bytes. Checking overlaps with copying."""
     head = source.read(8)
     length = int.from_bytes(head, "little")
     header = source.read(length) if 0 < length <= _MAX_HEADER_BYTES else b""
     _check_header(header, manifest, where)
     sink.write(head + header)
     hasher, dtype, copied = sha256(), getattr(torch, manifest.dtype), 0
-    buffers = [memoryview(bytearray(CHUNK_BYTES)) for _ in range(3)]
-    pending: list[list[Future[None]]] = [[] for _ in buffers]
-    with ThreadPoolExecutor(1) as hashing, ThreadPoolExecutor(1) as writing:
+
+    def take_in(chunk: memoryview) -> None:
+        hasher.update(chunk)
+        _check_finite(chunk, dtype, where)
+
+    # Few small buffers: memory that a process touches for the first time costs more than copying into it.
+    buffers = [memoryview(bytearray(CHUNK_BYTES)) for _ in range(4)]
+    pending: list[Future[None] | None] = [None] * len(buffers)
+    with ThreadPoolExecutor(1) as checking:
         for slot in itertools.cycle(range(len(buffers))):
-            for future in pending[slot]:
-                future.result()
+            _wait(pending[slot])
             size = _fill(buffers[slot], source)
             copied += size
             if not size or copied > manifest.num_bytes:
                 break
             chunk = buffers[slot][:size]
-            pending[slot] = [
-                hashing.submit(hasher.update, chunk),
-                writing.submit(_write_finite, chunk, sink, dtype, where),
-            ]
-        for future in itertools.chain(*pending):
-            future.result()
+            pending[slot] = checking.submit(take_in, chunk)
+            sink.write(chunk)
+        for future in pending:
+            _wait(future)
     if copied != manifest.num_bytes:
         raise ArtifactError(f"{where}: corrupt: got {copied} bytes or more of tensors, wanted {manifest.num_bytes}")
     return hasher.hexdigest()
@@ -107,8 +110,12 @@ def _fill(buffer: memoryview, source: Any) -> int:
     return size
 
 
-def _write_finite(chunk: memoryview, sink: IO[bytes], dtype: torch.dtype, where: str) -> None:
-    sink.write(chunk)
+def _wait(future: Future[None] | None) -> None:
+    if future is not None:
+        future.result()
+
+
+def _check_finite(chunk: memoryview, dtype: torch.dtype, where: str) -> None:
     if len(chunk) % dtype.itemsize:
         return  # the last bytes of a file that is too short, which its length will tell
     values = torch.frombuffer(chunk, dtype=dtype)
