@@ -8,12 +8,12 @@ import os
 import shutil
 import uuid
 from dataclasses import asdict, dataclass, field, replace
-from hashlib import sha256
 from json import JSONDecodeError, loads
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from blake3 import blake3
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
@@ -24,7 +24,7 @@ from lpc_ray.identity import ModelIdentity, check_same
 from lpc_ray.records import digest_of
 from lpc_ray.storage import TEMPORARY, Store
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 TENSOR_FILE = "prefix.safetensors"
 LAYOUT = "LPHD"
 Kind = Literal["cartridge", "reasoncache", "kv_prefix", "skill"]
@@ -61,8 +61,8 @@ class Manifest:
 
 
 def prefix_digest(keys: torch.Tensor, values: torch.Tensor, identity: ModelIdentity, frozen_tokens: int) -> str:
-    """The identity of a prefix: SHA-256 over the bytes of both tensors, their shapes and the model's identity."""
-    hasher = sha256()
+    """The identity of a prefix: BLAKE3 over the bytes of both tensors, their shapes and the model's identity."""
+    hasher = blake3()
     for tensor in (keys, values):
         hasher.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
     return digest_of_hash(hasher.hexdigest(), list(keys.shape), keys.dtype, identity, frozen_tokens)
@@ -71,7 +71,7 @@ def prefix_digest(keys: torch.Tensor, values: torch.Tensor, identity: ModelIdent
 def digest_of_hash(
     tensor_hash: str, shape: list[int], dtype: torch.dtype, identity: ModelIdentity, frozen_tokens: int
 ) -> str:
-    """`prefix_digest` of tensors whose bytes, keys before values, have the SHA-256 `tensor_hash`."""
+    """`prefix_digest` of tensors whose bytes, keys before values, have the BLAKE3 hash `tensor_hash`."""
     compared = {key: value for key, value in identity.as_dict().items() if key not in ("model_id", "revision")}
     return digest_of(tensor_hash, shape, str(dtype), frozen_tokens, compared)
 

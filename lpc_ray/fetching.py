@@ -2,12 +2,13 @@
 
 import itertools
 import json
+import os
 from concurrent.futures import Future, ThreadPoolExecutor
-from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any
 
 import torch
+from blake3 import blake3
 
 from lpc_ray.artifact import MANIFEST_FILE, TENSOR_FILE, Manifest, digest_of_hash, parse_manifest
 from lpc_ray.errors import ArtifactError, PrefixNotFoundError, StorageError
@@ -41,7 +42,7 @@ def fetch_manifest(store: Store, digest: str, wanted: ModelIdentity) -> Manifest
 
 
 def fetch_checked(store: Store, digest: str, folder: Path, wanted: ModelIdentity) -> Manifest:
-    """Copy LPC `digest` into the existing, empty `folder`.
+    """Copy LPC `digest` into `folder`, which is empty or holds a spare file under the tensors' name, to be overwritten.
 
     Raises: as `fetch_manifest`, and ArtifactError for tensors that do not fit; `folder` may then hold a part.
     """
@@ -50,9 +51,10 @@ def fetch_checked(store: Store, digest: str, folder: Path, wanted: ModelIdentity
     try:
         with (
             store.filesystem.open(store.path(path), "rb") as source,
-            open(folder / TENSOR_FILE, "wb") as sink,
+            open(os.open(folder / TENSOR_FILE, os.O_WRONLY | os.O_CREAT, 0o644), "wb") as sink,
         ):
             tensor_hash = _copy(source, sink, manifest, where=path)
+            sink.truncate()
     except OSError as error:
         raise StorageError(f"cannot copy {store.path(path)} to {folder}: {error.strerror or error}") from error
     shape = [
@@ -70,13 +72,13 @@ def fetch_checked(store: Store, digest: str, folder: Path, wanted: ModelIdentity
 
 
 def _copy(source: Any, sink: IO[bytes], manifest: Manifest, where: str) -> str:
-    """Copies a safetensors file; returns the SHA-256 of its tensors' bytes. Checking overlaps with copying."""
+    """Copies a safetensors file; returns the BLAKE3 hash of its tensors' bytes. Checking overlaps with copying."""
     head = source.read(8)
     length = int.from_bytes(head, "little")
     header = source.read(length) if 0 < length <= _MAX_HEADER_BYTES else b""
     _check_header(header, manifest, where)
     sink.write(head + header)
-    hasher, dtype, copied = sha256(), getattr(torch, manifest.dtype), 0
+    hasher, dtype, copied = blake3(), getattr(torch, manifest.dtype), 0
 
     def take_in(chunk: memoryview) -> None:
         hasher.update(chunk)

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 from functools import cached_property
 from typing import Any
 
@@ -35,6 +36,7 @@ def connect(plan: Plan) -> None:
         for name, cpus in (("engine", cluster.engine.cpus), ("training", cluster.training.cpus)):
             if cpus > has:
                 raise ConfigError(f"cluster.{name}.cpus: got {cpus:g}, wanted at most the {has:g} of this machine")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill` and `ray job stop` end a job as Ctrl-C does
     ray.data.DataContext.get_current().enable_progress_bars = False
     logging.getLogger("ray.data").setLevel(logging.ERROR)
 

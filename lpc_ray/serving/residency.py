@@ -33,7 +33,8 @@ class Source(Protocol):
 class HostTier:
     """Belongs to one event loop and owns `folder`, which it empties at the start.
 
-    limit_bytes bounds what is resident; two loads in progress may stand beside it until they are installed.
+    limit_bytes bounds what is resident; two loads in progress may stand beside it until they are installed, and the
+    spare of the next.
     patience_seconds: how long requests for resident prefixes may overtake one that waits for room.
     on_change: called after a prefix came or went.
     """

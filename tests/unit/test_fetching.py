@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import time
 
 import pytest
 import torch
@@ -11,7 +12,9 @@ from lpc_ray.artifact import MANIFEST_FILE, TENSOR_FILE, load_prefix, publish
 from lpc_ray.errors import ArtifactError, PrefixNotFoundError
 from lpc_ray.fetching import CHUNK_BYTES, fetch_checked
 from lpc_ray.identity import ModelIdentity
+from lpc_ray.serving.spare import HEADER_BYTES, SPARE_FILE, make_spare, take_spare
 from lpc_ray.storage import Store
+from serve.source import ArtifactSource
 
 WHO = ModelIdentity("m", None, "c", "w", "t", "ct", "{}", 2, 2, 64, 8192)
 
@@ -39,6 +42,46 @@ def test_the_copy_is_the_artifact(tmp_path, dtype, url):
     load_prefix(folder, WHO)
     for name in (TENSOR_FILE, MANIFEST_FILE):
         assert (folder / name).read_bytes() == store.read_bytes(f"{manifest.digest}/{name}")
+
+
+@pytest.mark.parametrize("spare_bytes", [0, 100, 1 << 20])
+def test_a_spare_file_becomes_exactly_the_artifact(tmp_path, store, spare_bytes):
+    manifest = _publish(store, tokens=40)
+    (tmp_path / TENSOR_FILE).write_bytes(b"\xff" * spare_bytes)
+    fetch_checked(store, manifest.digest, tmp_path, WHO)
+    assert (tmp_path / TENSOR_FILE).read_bytes() == store.read_bytes(f"{manifest.digest}/{TENSOR_FILE}")
+
+
+def test_the_spare_is_allocated_and_taken_once(tmp_path, caplog):
+    make_spare(tmp_path, 1 << 20)
+    make_spare(tmp_path, 1 << 21)
+    assert [path.name for path in tmp_path.iterdir()] == [SPARE_FILE]
+    assert (tmp_path / SPARE_FILE).stat().st_blocks * 512 >= 1 << 21
+    take_spare(tmp_path, tmp_path / "taken")
+    assert (tmp_path / "taken").stat().st_size == (1 << 21) + HEADER_BYTES
+    take_spare(tmp_path, tmp_path / "second")
+    assert not (tmp_path / "second").exists()
+
+
+def test_a_load_takes_the_spare_that_the_load_before_it_left(tmp_path, store):
+    source, tier = ArtifactSource(store, WHO, require_gate=False), tmp_path / "tier"
+    spares = []
+    for number in range(2):
+        manifest = _publish(store, tokens=40, seed=number)
+        (target := tier / f"loading-{number}").mkdir(parents=True)
+        source.load(manifest.digest, target)
+        load_prefix(target, WHO)
+        spares.append((target / TENSOR_FILE).stat().st_ino)
+        while not (tier / SPARE_FILE).exists():
+            time.sleep(0.01)
+        spares.append((tier / SPARE_FILE).stat().st_ino)
+    first, left, second, _ = spares
+    assert left == second != first
+
+
+def test_without_room_for_a_spare_there_is_none(tmp_path, caplog):
+    make_spare(tmp_path, 1 << 60)
+    assert "no memory set aside" in caplog.text and not list(tmp_path.iterdir())
 
 
 def _rewrite(store, digest, tensors):
