@@ -11,6 +11,7 @@ from lpc_ray.analysis.convergence import convergence
 from lpc_ray.analysis.findings import Finding
 from lpc_ray.analysis.ledger import ArmRecord, BaselineRecord
 from lpc_ray.analysis.plots import convergence_plot, pareto_plot
+from lpc_ray.analysis.recipes import RecipeScore
 from lpc_ray.analysis.seeds import seed_label
 from lpc_ray.analysis.tables import RunTables
 from lpc_ray.analysis.verdicts import verdict_grid
@@ -19,8 +20,8 @@ from lpc_ray.records import Case
 LIMITS = (
     "The best step is chosen by the tune cases; the held-out cases were answered only with the artifact of that step.",
     (
-        "Intervals and tests take the cases as independent, and p values are not corrected for their number: "
-        "of twenty comparisons without a difference one would still fall below 0.05."
+        "Intervals and tests take the cases as independent, and p values are not corrected for their number, except "
+        "where recipes are compared over their seeds: of twenty comparisons without a difference one would fall below 0.05."
     ),
     "Greedy decoding hides the spread over samples; a recipe's spread over seeds is given under its own heading.",
     "Trace generation seconds and teacher tokens are those of the whole trace set, in full in every arm that shares it.",
@@ -38,6 +39,7 @@ def html_page(
     cases: Sequence[Case],
     tables: RunTables,
     words: Sequence[Finding],
+    recipes: Sequence[RecipeScore] = (),
     induction: Sequence[Mapping[str, Any]] = (),
 ) -> bytes:
     """The page of one run, UTF-8."""
@@ -48,6 +50,7 @@ def html_page(
         title=title,
         facts=facts,
         tables=tables,
+        recipes=recipes,
         induction=induction,
         findings=_by_topic(words),
         convergence_svg=Markup(convergence_plot(convergence(arms), tables.rows)),

@@ -16,6 +16,7 @@ from lpc_ray.analysis.findings import findings
 from lpc_ray.analysis.ledger import ArmRecord, BaselineRecord, rows
 from lpc_ray.analysis.page import html_page
 from lpc_ray.analysis.pareto import ParetoRow
+from lpc_ray.analysis.recipes import recipe_scores
 from lpc_ray.analysis.row import Row
 from lpc_ray.analysis.tables import run_tables
 from lpc_ray.analysis.threshold import THRESHOLDS, Threshold
@@ -58,7 +59,7 @@ def write_report(
         replace(row, source_tokens=subject.source_tokens) for row in rows(arms, baselines, subject.run, subject.task)
     ]
     tables = run_tables(table, curves(arms), thresholds)
-    words = findings(arms, baselines)
+    words, recipes = findings(arms, baselines), recipe_scores(arms)
     placed = [
         (row, {**asdict(row), "induction_seconds": row.trace_generation_seconds, "dominated_by": at.dominated_by})
         for row, at in zip(table, tables.places, strict=True)
@@ -74,13 +75,16 @@ def write_report(
         "steps_to_quality": tables.steps,
         "break_even": tables.break_evens,
         "documents": tables.documents,
+        "recipes": recipes,
         "findings": [finding.text for finding in words],
         "induction": induction,
     }
     folder.write_bytes("pareto.csv", csv_bytes(ParetoRow, tables.places))
     folder.write_bytes("convergence.csv", csv_bytes(ConvergenceRow, convergence(arms)))
     folder.write_bytes("report.json", json_bytes(content))
-    folder.write_bytes("report.html", html_page(title, facts, arms, baselines, cases, tables, words, induction))
+    folder.write_bytes(
+        "report.html", html_page(title, facts, arms, baselines, cases, tables, words, recipes, induction)
+    )
     return table
 
 

@@ -43,6 +43,15 @@ def unpaired(first: tuple[int, int], second: tuple[int, int]) -> float:
     return float(result.pvalue)
 
 
+def holm(p_values: Sequence[float]) -> list[float]:
+    """P values after Holm's step-down correction for their number, in the order given."""
+    corrected, highest = [0.0] * len(p_values), 0.0
+    for rank, number in enumerate(sorted(range(len(p_values)), key=lambda number: p_values[number])):
+        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[number]))
+        corrected[number] = highest
+    return corrected
+
+
 @dataclass(frozen=True, slots=True)
 class Paired:
     """Two answerers on the cases that both have a pass or fail for. Counts are cases; p_value is two-sided."""

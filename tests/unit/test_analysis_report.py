@@ -129,6 +129,7 @@ def test_the_json_holds_every_field_of_every_row():
         "steps_to_quality",
         "break_even",
         "documents",
+        "recipes",
         "findings",
         "induction",
     }

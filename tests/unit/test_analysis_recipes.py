@@ -1,0 +1,77 @@
+"""Recipes over their seeds: figures worked out by hand, the correction from its published example."""
+
+from dataclasses import replace
+
+import pytest
+
+from lpc_ray.analysis.recipes import recipe_scores
+from lpc_ray.analysis.significance import bootstrap_mean, holm
+from lpc_ray.records import Outcome
+from tests.unit.test_analysis_report import arm, write
+
+
+def answers(marks: str, prefix: str = "case") -> tuple[Outcome, ...]:
+    """1 pass, 0 fail, - no verdict."""
+    verdicts = {"1": "pass", "0": "fail", "-": "verifier_error"}
+    return tuple(
+        Outcome(f"{prefix}-{i}", verdicts[mark], "", int(mark == "1"), 1, "r", 40, 10, 0.1, "greedy")
+        for i, mark in enumerate(marks)
+    )
+
+
+def seeds(induction: str, *marks: str, **changes) -> list:
+    return [
+        arm(f"{induction}-{seed}", induction=induction, training_seed=seed, held_out=answers(one), **changes)
+        for seed, one in enumerate(marks)
+    ]
+
+
+def test_holm_equals_the_values_worked_out_by_hand():
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.9, 0.8]) == [1.0, 1.0] and holm([]) == []
+
+
+def test_a_case_counts_with_the_mean_over_the_seeds():
+    (found,) = recipe_scores(seeds("ss", "1100", "1000"))
+    assert (found.num_seeds, found.num_cases) == (2, 4)
+    assert (found.mean, found.seed_low, found.seed_high) == (0.375, 0.25, 0.5)
+    assert (found.low, found.high) == bootstrap_mean([1.0, 0.5, 0.0, 0.0])
+    assert found.p_value is None and found.is_noise is None
+
+
+def test_the_leader_is_set_against_every_other_recipe():
+    first, second, third = recipe_scores(
+        [*seeds("raw", "000000", "000000"), *seeds("ss", "111111", "111111"), *seeds("r", "111110", "111110")]
+    )
+    assert [first.recipe.split(",")[0], second.recipe.split(",")[0], third.recipe.split(",")[0]] == ["ss", "r", "raw"]
+    # All of 2 ** 6 sign patterns are tried: two of them are as far from 0 as six cases to one side, all as one case is.
+    assert third.behind == 1.0 and third.p_value == pytest.approx(2 * 2 / 64) and third.is_noise
+    assert second.behind == pytest.approx(1 / 6) and second.p_value == 1.0 and second.is_noise
+    eight = recipe_scores([*seeds("raw", "0" * 8, "0" * 8), *seeds("ss", "1" * 8, "1" * 8)])
+    assert eight[1].p_value == pytest.approx(2 / 256) and not eight[1].is_noise
+
+
+def test_equal_recipes_are_noise():
+    assert recipe_scores([*seeds("raw", "10", "10"), *seeds("ss", "10", "10")])[1].p_value == 1.0
+
+
+def test_one_seed_and_seeds_that_were_stopped_have_no_row():
+    assert recipe_scores(seeds("ss", "11")) == []
+    assert recipe_scores([*seeds("ss", "11"), *seeds("ss", "11", status="stopped")]) == []
+    assert recipe_scores([]) == []
+
+
+def test_only_cases_that_every_seed_has_a_verdict_for_count_and_other_cases_are_not_compared():
+    (found,) = recipe_scores(seeds("ss", "1-00", "110-"))
+    assert (found.num_cases, found.mean) == (2, 0.5)
+    other = [replace(one, held_out=answers("1100", "other")) for one in seeds("raw", "", "")]
+    leader, apart = recipe_scores([*seeds("ss", "1110", "1110"), *other])
+    assert leader.p_value is None and apart.p_value is None and apart.behind is None
+
+
+def test_report_and_page_hold_the_recipes():
+    files, page = write([*seeds("ss", "1" * 8, "1" * 8), *seeds("raw", "0" * 8, "0" * 8)])
+    told = files["recipes"]
+    assert [one["mean"] for one in told] == [1.0, 0.0] and told[1]["p_value"] == pytest.approx(2 / 256)
+    assert "Recipes over their seeds" in page and "more than noise" in page
+    assert "Recipes over their seeds" not in write([arm()])[1]
