@@ -10,7 +10,7 @@ from lpc_ray.errors import DataError
 Entry = dict[str, Any]
 Count = Annotated[int, Field(ge=0)]
 LISTS = ("tables", "curves", "convergence", "arms", "baselines", "results", "rows")
-DERIVED = {"findings", "thresholds", "steps_to_quality", "break_even", "documents", "runs", "induction"}
+DERIVED = {"findings", "thresholds", "steps_to_quality", "break_even", "documents", "recipes", "runs", "induction"}
 
 
 class Table(BaseModel):
