@@ -90,6 +90,16 @@ class Damage:
     def accuracy_change(self) -> float | None:
         return None if self.accuracy is None or self.accuracy_bare is None else self.accuracy - self.accuracy_bare
 
+    def words(self) -> str:
+        told = [f"KL drift {self.kl_drift:.2f} nats per token"]
+        for name, share, bare in (
+            ("unrelated questions answered", self.accuracy, self.accuracy_bare),
+            ("unanswerable ones declined", self.abstention, self.abstention_bare),
+        ):
+            if share is not None and bare is not None:
+                told.append(f"{name} {share:.0%} (bare model {bare:.0%})")
+        return ", ".join(told)
+
 
 def damage(
     benchmark: OffSource, bare: Sequence[Outcome], told: Sequence[Outcome], kl_drift: float, drift_tokens: int

@@ -61,6 +61,10 @@ def test_damage_is_told_against_the_bare_model(tmp_path, off_source):
     found = damage(off_source, bare, told, 0.5, 40)
     assert (found.accuracy_bare, found.accuracy, found.accuracy_change) == (1, 0, -1)
     assert (found.abstention_bare, found.abstention) == (1, 0)
+    assert found.words() == (
+        "KL drift 0.50 nats per token, unrelated questions answered 0% (bare model 100%), "
+        "unanswerable ones declined 0% (bare model 100%)"
+    )
 
 
 @pytest.mark.parametrize(

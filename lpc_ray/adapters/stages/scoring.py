@@ -79,7 +79,7 @@ def _damage(context: RunContext, arm: Arm, digest: str) -> off_source.Damage | N
         machines.beside_training(measure_drift).remote(machines.group_setup(), subject.prefix.folder, texts)
     )
     damage = evidence.set_damage(plan, run, digest, off_source.damage(benchmark, bare, told, drift, tokens))
-    context.say("damage", f"{arm.name}: {damage}")
+    context.say("damage", f"{arm.name}: {damage.words()}")
     return damage
 
 
