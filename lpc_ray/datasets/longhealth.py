@@ -3,13 +3,12 @@
 Upstream is one JSON object, patient id → patient; an object that is itself one patient is read too.
 """
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lpc_ray.errors import DataError
-from lpc_ray.textfile import read_text
+from lpc_ray.textfile import parse_json, read_text
 
 LETTERS = "ABCDE"
 
@@ -43,10 +42,7 @@ def read_patients(path: Path) -> dict[str, Patient]:
 
     Raises: DataError naming patient and question, for a missing field or a correct text that is not exactly one option.
     """
-    try:
-        raw: Any = json.loads(read_text(path, "longhealth"))
-    except json.JSONDecodeError as error:
-        raise DataError(f"longhealth {path}: not JSON: {error}") from error
+    raw = parse_json(read_text(path, "longhealth"), f"longhealth {path}")
     if not isinstance(raw, dict) or not raw:
         raise DataError(f"longhealth {path}: wanted an object of patients")
     if "questions" in raw:

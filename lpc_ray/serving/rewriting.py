@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lpc_ray.errors import DataError
 from lpc_ray.records import PrefixRef
 from lpc_ray.serving.refusal import Refusal
 from lpc_ray.serving.sizing import PLACEHOLDER_ID
+from lpc_ray.textfile import parse_json
 
 REQUEST_KEY = "lpc"
 MAX_BODY_BYTES = 4 << 20
@@ -92,17 +94,17 @@ def _check_prompt(prompt: Any, placeholder_id: int) -> None:
 
 
 def json_body(raw: bytes) -> Any:
-    """Raises: Refusal 413 for a body over 4 MiB, 400 for one that is no JSON, or holds a string that is no text."""
+    """Raises: Refusal 413 for a body over 4 MiB, 400 for one that is no JSON, names a key twice, or holds a string that is
+    no text.
+    """
     if len(raw) > MAX_BODY_BYTES:
         raise too_large(len(raw))
     try:
-        value = json.loads(raw)
-        json.dumps(value, ensure_ascii=False).encode()
-        return value
-    except UnicodeEncodeError as error:
-        raise Refusal(400, "invalid_json", "body: got a lone surrogate in a string, wanted Unicode text") from error
-    except (ValueError, RecursionError) as error:
-        raise Refusal(400, "invalid_json", f"body: got no valid JSON ({type(error).__name__})") from error
+        return parse_json(raw.decode(), "body")
+    except UnicodeDecodeError as error:
+        raise Refusal(400, "invalid_json", f"body: got a byte that is not UTF-8 at offset {error.start}") from error
+    except DataError as error:
+        raise Refusal(400, "invalid_json", str(error)) from error
 
 
 def too_large(num_bytes: int) -> Refusal:

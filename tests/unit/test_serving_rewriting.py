@@ -93,6 +93,7 @@ def test_bodies_that_are_no_request_are_refused():
     for raw, status in (
         (b'{"stop": ["\\ud800"]}', 400),
         (b"{", 400),
+        (b'{"model": "a", "model": "b"}', 400),
         (b"\xff", 400),
         (b"[" * 100_000, 400),
         (b" " * (MAX_BODY_BYTES + 1), 413),
