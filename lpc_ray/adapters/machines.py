@@ -8,13 +8,13 @@ from typing import Any
 
 import ray
 
-from lpc_ray import evidence
 from lpc_ray.adapters.engine_pool import EnginePool, start_engine_pool
 from lpc_ray.adapters.prefix_tasks import publish_untrained
 from lpc_ray.adapters.ray_train import GroupSetup, start_training_group
 from lpc_ray.console import Console
 from lpc_ray.embedded_model import resolve_model
 from lpc_ray.errors import ConfigError
+from lpc_ray.evidence.baselines import untrained
 from lpc_ray.plan import Plan
 from lpc_ray.recipe import InitializerName
 from lpc_ray.storage import Store
@@ -57,7 +57,7 @@ class Machines:
     def start_ahead(self) -> None:
         """Begin to load everything at once while other stages work: start-up is mostly imports."""
         _ = self.starting_pool, self.training_group
-        for initializer, size in evidence.untrained(self._plan):
+        for initializer, size in untrained(self._plan):
             self.publish_untrained(initializer, size)
 
     @cached_property

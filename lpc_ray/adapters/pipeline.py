@@ -7,16 +7,17 @@ from collections.abc import Callable
 
 import ray
 
-from lpc_ray import evidence
 from lpc_ray.adapters.machines import connect
 from lpc_ray.adapters.stages.context import RunContext
 from lpc_ray.adapters.stages.induction import make_traces, show_quality
 from lpc_ray.adapters.stages.reporting import report
-from lpc_ray.adapters.stages.scoring import put_to_gate, verify_baselines, verify_held_out
+from lpc_ray.adapters.stages.scoring import gate_arms, verify_baselines, verify_held_out
 from lpc_ray.adapters.stages.sweeping import train_arms
 from lpc_ray.config import JobConfig
 from lpc_ray.console import Console
 from lpc_ray.errors import DataError
+from lpc_ray.evidence.arms import arm_record, verifier
+from lpc_ray.evidence.baselines import baseline_records
 from lpc_ray.plan import Plan, make_plan
 from lpc_ray.scale_run import TaskResults
 from lpc_ray.storage import Store
@@ -27,7 +28,7 @@ STAGES: dict[str, Callable[[RunContext], None]] = {
     "baselines": verify_baselines,
     "sweep": train_arms,
     "held_out": verify_held_out,
-    "gate": put_to_gate,
+    "gate": gate_arms,
     "report": report,
 }
 SECONDS_OF_SILENCE = 20
@@ -56,10 +57,10 @@ def carry_out(job: JobConfig, run: Store, stages: tuple[str, ...], unsandboxed: 
         run_stages(plan, run, *stages)
     finally:
         ray.shutdown()
-    outcomes = evidence.verifier(plan, run).outcomes
+    outcomes = verifier(plan, run).outcomes
     return TaskResults(
         source_tokens=len(plan.material),
-        arms=[evidence.arm_record(plan, run, arm) for arm in plan.arms],
-        baselines=evidence.baseline_records(plan, run),
+        arms=[arm_record(plan, run, arm) for arm in plan.arms],
+        baselines=baseline_records(plan, run),
         tune=lambda digest: outcomes.get(digest, "tune") or (),
     )

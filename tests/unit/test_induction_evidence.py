@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from lpc_ray import evidence
 from lpc_ray.analysis.report import write_report
 from lpc_ray.arm_store import ArmStore, Checkpoint
 from lpc_ray.config import load
 from lpc_ray.errors import DataError, StorageError
+from lpc_ray.evidence.arms import arm_record, check_reportable, trace_counts
+from lpc_ray.evidence.induction import add_induction_seconds, induction_reports, judge_induction
 from lpc_ray.inducer import Inducer
 from lpc_ray.plan import make_plan
 from lpc_ray.storage import Store
@@ -43,14 +44,14 @@ def _induce(plan, run, one):
 def test_induction_is_recorded_judged_and_counted_up_to_the_budget(plan, tmp_path):
     run, [arm] = Store(str(tmp_path)), plan.arms
     source, general = arm.trace_sets
-    assert evidence.induction_reports(plan, run) == []
+    assert induction_reports(plan, run) == []
     for one, seconds in ((source, 2.0), (general, 1.0)):
         _induce(plan, run, one)
-        evidence.add_induction_seconds(run, one, seconds)
-        assert evidence.induction_reports(plan, run) == [] or one is general
-        evidence.judge_induction(plan, run, one)
-    evidence.add_induction_seconds(run, source, 3.0)
-    told = {record["family"]: record for record in evidence.induction_reports(plan, run)}
+        add_induction_seconds(run, one, seconds)
+        assert induction_reports(plan, run) == [] or one is general
+        judge_induction(plan, run, one)
+    add_induction_seconds(run, source, 3.0)
+    told = {record["family"]: record for record in induction_reports(plan, run)}
     assert told["ss"]["seconds"] == 5.0 and told["general"]["seconds"] == 1.0
     quality = told["ss"]["quality"]
     assert quality["kept"] == 8 and quality["teacher_tokens"] == 48 and quality["duplicates"] == 7
@@ -58,9 +59,9 @@ def test_induction_is_recorded_judged_and_counted_up_to_the_budget(plan, tmp_pat
         "the engine's tokens, not the text, are judged"
     )
     assert told["general"]["quality"]["grounding"] is None
-    counts = evidence.trace_counts(plan, run, arm)
+    counts = trace_counts(plan, run, arm)
     assert counts["teacher_tokens"] == 30 + 6 and counts["rows"] == 5 + 2 and counts["seconds"] == 6.0
-    write_report(run, "t", {}, [], [], induction=evidence.induction_reports(plan, run))
+    write_report(run, "t", {}, [], [], induction=induction_reports(plan, run))
     assert "general" in run.read_bytes("report.html").decode()
     assert [record["family"] for record in run.read_json("report.json")["induction"]] == ["ss", "general"]
 
@@ -70,7 +71,7 @@ def test_a_report_of_no_arm_or_of_missing_scores_is_refused(plan, tmp_path):
     store = ArmStore(run, arm.id)
 
     def check():
-        evidence.check_reportable(plan, run, [evidence.arm_record(plan, run, arm)])
+        check_reportable(plan, run, [arm_record(plan, run, arm)])
 
     with pytest.raises(DataError, match="got no checkpoint of this recipe's 1 arms"):
         check()

@@ -2,7 +2,6 @@
 
 from functools import cached_property
 
-from lpc_ray import evidence
 from lpc_ray.adapters.machines import Machines
 from lpc_ray.adapters.ray_tune import prefix_subject
 from lpc_ray.adapters.tracking import Tracker, check_tracking
@@ -10,6 +9,7 @@ from lpc_ray.analysis.ledger import StepScore, best_step
 from lpc_ray.arm_store import ArmStore
 from lpc_ray.console import Console
 from lpc_ray.embedded_model import prefix_cache
+from lpc_ray.evidence.arms import arm_record, verifier
 from lpc_ray.matrix import Arm
 from lpc_ray.plan import Plan
 from lpc_ray.storage import Store
@@ -26,7 +26,7 @@ class RunContext:
         self.plan, self.run, self.say = plan, run, say
         self.recipe, self.cluster = plan.config.recipe, plan.config.cluster
         self.machines = Machines(plan, run, say)
-        self.verifier = evidence.verifier(plan, run)
+        self.verifier = verifier(plan, run)
         self.cache = prefix_cache()
         check_tracking(plan.config, run)
         run.check_writable()
@@ -41,7 +41,7 @@ class RunContext:
 
     def best_step(self, arm: Arm) -> StepScore | None:
         """The arm's step with the best tune score; None before one is verified."""
-        return best_step(evidence.arm_record(self.plan, self.run, arm).steps)
+        return best_step(arm_record(self.plan, self.run, arm).steps)
 
     def prefix(self, digest: str, num_tokens: int) -> Subject:
         """An LPC of the run as a subject of verification."""

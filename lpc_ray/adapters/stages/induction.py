@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 import ray
 
-from lpc_ray import evidence
 from lpc_ray.adapters.ray_data import BatchDone, TraceWork, induce
 from lpc_ray.adapters.stages.context import RunContext
 from lpc_ray.analysis.induction_quality import printed
 from lpc_ray.console import clock
+from lpc_ray.evidence.induction import add_induction_seconds, induction_reports, judge_induction
 from lpc_ray.induction.base import Unit
 from lpc_ray.matrix import TraceSet
 from lpc_ray.traces import TraceStore
@@ -33,7 +33,7 @@ def make_traces(context: RunContext) -> None:
     if work:
         _work_off(context, work)
     for one in sets:
-        evidence.judge_induction(plan, run, one)
+        judge_induction(plan, run, one)
         told = TraceStore(run / f"traces/{one.id}").summary()
         dropped = ", ".join(f"{count} {reason}" for reason, count in told["dropped"].items())
         say("induce", f"{one.family}: {told['rows']} traces" + (f", dropped: {dropped}" if dropped else ""))
@@ -42,7 +42,7 @@ def make_traces(context: RunContext) -> None:
 
 def show_quality(context: RunContext) -> None:
     """Print the quality of every trace set."""
-    for record in evidence.induction_reports(context.plan, context.run):
+    for record in induction_reports(context.plan, context.run):
         print(printed(record["family"], record["quality"]), flush=True)
 
 
@@ -70,7 +70,7 @@ def _work_off(context: RunContext, work: Work) -> None:
         ready = max(ray.get(machines.starting_pool[2])) if batch.traces in taught else 0.0
         seconds = max(0.0, batch.ended - max(batch.started, busy_until[batch.traces], ready))
         busy_until[batch.traces] = max(busy_until[batch.traces], batch.ended)
-        evidence.add_induction_seconds(context.run, named[batch.traces], seconds)
+        add_induction_seconds(context.run, named[batch.traces], seconds)
         spent, todo = time.monotonic() - started, sum(left.values())
         if todo and spent - said >= SECONDS_BETWEEN_LINES:
             said = spent

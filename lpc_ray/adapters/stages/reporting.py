@@ -2,9 +2,12 @@
 
 import datetime
 
-from lpc_ray import evidence
 from lpc_ray.adapters.stages.context import RunContext
 from lpc_ray.analysis.report import REPORT_FILES, ReportSubject, printed_table, write_report
+from lpc_ray.evidence.arms import arm_record, check_reportable
+from lpc_ray.evidence.baselines import baseline_records
+from lpc_ray.evidence.facts import run_facts
+from lpc_ray.evidence.induction import induction_reports
 
 
 def report(context: RunContext) -> None:
@@ -13,16 +16,16 @@ def report(context: RunContext) -> None:
     Raises: DataError when the store holds no figure of this recipe's arms, or lacks scores it should hold.
     """
     plan, run = context.plan, context.run
-    arms = [evidence.arm_record(plan, run, arm) for arm in plan.arms]
-    evidence.check_reportable(plan, run, arms)
-    baselines = evidence.baseline_records(plan, run)
+    arms = [arm_record(plan, run, arm) for arm in plan.arms]
+    check_reportable(plan, run, arms)
+    baselines = baseline_records(plan, run)
     tracker = context.tracker
     title = f"lpc_ray: {plan.config.name}"
     held_out = [case for case in plan.cases if case.split == "held_out"]
-    facts = evidence.facts(plan, lambda: datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"))
+    facts = run_facts(plan, lambda: datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"))
     task = ", ".join(document.name for document in plan.documents)
     subject = ReportSubject(plan.config.name, task, len(plan.material))
-    induction = evidence.induction_reports(plan, run)
+    induction = induction_reports(plan, run)
     rows = write_report(run, title, facts, arms, baselines, held_out, subject, plan.config.report.thresholds, induction)
     figures = {f"held_out.{row.name}": row.score for row in rows if row.score is not None}
     tracker.end({name: run.read_bytes(name) for name in REPORT_FILES}, figures)

@@ -4,11 +4,21 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 
 import ray
 
-from lpc_ray import evidence
 from lpc_ray.adapters.prefix_tasks import measure_drift
 from lpc_ray.adapters.ray_tune import score_of
 from lpc_ray.adapters.stages.context import RunContext
 from lpc_ray.analysis.row import mean_figures
+from lpc_ray.evidence.baselines import (
+    baseline_digest,
+    library_handles,
+    library_key,
+    prompt_baselines,
+    set_baseline_digest,
+    untrained,
+    untrained_key,
+    untrained_name,
+)
+from lpc_ray.evidence.damage import damage_of, off_source_verifier, put_to_gate, set_damage
 from lpc_ray.handles import set_handle
 from lpc_ray.identity import model_identity
 from lpc_ray.library import adopt
@@ -26,12 +36,12 @@ def verify_baselines(context: RunContext, splits: tuple[str, ...] = ("tune", "he
     plan = context.plan
     for line in plan.benchmark.readiness():
         context.say("verify", line)
-    subjects = [(name, size, subject) for name, size, subject in evidence.prompt_baselines(plan)]
+    subjects = [(name, size, subject) for name, size, subject in prompt_baselines(plan)]
     subjects += [
-        (evidence.untrained_name(initializer), size, _untrained_prefix(context, initializer, size))
-        for initializer, size in evidence.untrained(plan)
+        (untrained_name(initializer), size, _untrained_prefix(context, initializer, size))
+        for initializer, size in untrained(plan)
     ]
-    subjects += [(handle, 0, _adopted(context, handle)) for handle in evidence.library_handles(plan)]
+    subjects += [(handle, 0, _adopted(context, handle)) for handle in library_handles(plan)]
     _verify(
         context,
         [(f"{name} {size or ''}".strip(), subject, split) for name, size, subject in subjects for split in splits],
@@ -49,7 +59,7 @@ def verify_held_out(context: RunContext) -> None:
     _verify(context, wanted)
 
 
-def put_to_gate(context: RunContext) -> None:
+def gate_arms(context: RunContext) -> None:
     """Measure what each arm's best step does off its source, put it to the gate, and write both into its artifact."""
     if context.recipe.off_source is None and context.recipe.gate is None:
         return
@@ -58,7 +68,7 @@ def put_to_gate(context: RunContext) -> None:
         if best is None:
             continue
         damage = _damage(context, arm, best.digest)
-        verdict = evidence.put_to_gate(context.plan, context.run, arm, best.digest, damage)
+        verdict = put_to_gate(context.plan, context.run, arm, best.digest, damage)
         if verdict is not None:
             context.say("gate", f"{arm.name}: " + ("passed" if verdict.passed else "; ".join(verdict.reasons)))
 
@@ -66,10 +76,10 @@ def put_to_gate(context: RunContext) -> None:
 def _damage(context: RunContext, arm: Arm, digest: str) -> off_source.Damage | None:
     """The stored damage of an LPC, else measured; None where the recipe names no off-source cases."""
     plan, run, machines = context.plan, context.run, context.machines
-    stored = evidence.damage_of(plan, run, digest)
+    stored = damage_of(plan, run, digest)
     if stored is not None or context.recipe.off_source is None:
         return stored
-    benchmark, verifier = plan.off_source, evidence.off_source_verifier(plan, run)
+    benchmark, verifier = plan.off_source, off_source_verifier(plan, run)
     bare = verifier.verify(Subject("no_context"), off_source.SPLIT, machines.pool.generate)
     subject = context.prefix(digest, arm.num_tokens)
     told = verifier.verify(subject, off_source.SPLIT, machines.pool.generate)
@@ -78,7 +88,7 @@ def _damage(context: RunContext, arm: Arm, digest: str) -> off_source.Damage | N
     drift, tokens = ray.get(
         machines.beside_training(measure_drift).remote(machines.group_setup(), subject.prefix.folder, texts)
     )
-    damage = evidence.set_damage(plan, run, digest, off_source.damage(benchmark, bare, told, drift, tokens))
+    damage = set_damage(plan, run, digest, off_source.damage(benchmark, bare, told, drift, tokens))
     context.say("damage", f"{arm.name}: {damage.words()}")
     return damage
 
@@ -112,11 +122,11 @@ def _verify(context: RunContext, wanted: Wanted) -> None:
 
 
 def _untrained_prefix(context: RunContext, initializer: InitializerName, num_tokens: int) -> Subject:
-    key = evidence.untrained_key(context.plan, initializer, num_tokens)
-    digest = evidence.baseline_digest(context.run, key)
+    key = untrained_key(context.plan, initializer, num_tokens)
+    digest = baseline_digest(context.run, key)
     if digest is None:
         digest = ray.get(context.machines.publish_untrained(initializer, num_tokens))
-        evidence.set_baseline_digest(context.run, key, digest)
+        set_baseline_digest(context.run, key, digest)
     return context.prefix(digest, num_tokens)
 
 
@@ -126,5 +136,5 @@ def _adopted(context: RunContext, handle: str) -> Subject:
     assert prefixes is not None
     identity = model_identity(context.machines.model, model.revision)
     manifest = adopt(open_store(prefixes.store), handle, context.run, identity, context.cache)
-    evidence.set_baseline_digest(context.run, evidence.library_key(context.plan, handle), manifest.digest)
+    set_baseline_digest(context.run, library_key(context.plan, handle), manifest.digest)
     return context.prefix(manifest.digest, manifest.num_tokens)

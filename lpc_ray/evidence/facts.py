@@ -1,0 +1,33 @@
+"""What was run, for the head of a report."""
+
+from collections.abc import Callable
+from typing import Any
+
+from lpc_ray.plan import Plan
+
+
+def run_facts(plan: Plan, when: Callable[[], str]) -> dict[str, Any]:
+    """What was run, for the head of the report."""
+    config, recipe = plan.config, plan.config.recipe
+    splits = {split: sum(case.split == split for case in plan.cases) for split in ("tune", "held_out")}
+    answers = {split: {case.answers for case in plan.cases if case.split == split} for split in splits}
+    return {
+        "document": ", ".join(document.name for document in plan.documents),
+        "document tokens": len(plan.material),
+        "model": recipe.model.id,
+        "dtype": recipe.model.dtype,
+        "verifier": recipe.verification.kind,
+        "cases": f"{splits['tune']} to tune and stop by, {splits['held_out']} held out, which ask for "
+        f"{len(answers['held_out'])} answers, {len(answers['held_out'] & answers['tune'])} of them asked for in other words "
+        f"while tuning; greedy, at most {recipe.verification.max_tokens} tokens",
+        "training": f"{recipe.training.steps} steps of {recipe.training.batch_tokens} tokens, lr {recipe.training.lr:g} "
+        f"(keys × {recipe.training.key_lr_factor:g}), {recipe.training.warmup_steps} warm-up steps, cosine to "
+        f"{recipe.training.final_lr_fraction:.0%}, clip {recipe.training.clip_norm:g}",
+        "stopping": f"ASHA on the tune score from step {recipe.stopping.grace_steps}, tolerance "
+        f"{recipe.stopping.tolerance_errors:g} standard errors",
+        "workers": f"{config.cluster.training.workers} × ZeRO-{config.cluster.training.zero_stage}, "
+        f"{config.cluster.engine.replicas} engine replica(s)",
+        "recipe fingerprint": plan.fingerprint,
+        "protocol": plan.protocol,
+        "made": when(),
+    }
