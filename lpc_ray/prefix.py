@@ -14,9 +14,10 @@ from typing import Any
 import torch
 from torch import nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.cache_utils import DynamicCache
 
 from lpc_ray.architecture import check_architecture
-from lpc_ray.errors import ConfigError
+from lpc_ray.errors import ConfigError, DataError
 
 ATTENTION = "lpc_prefix"
 
@@ -57,16 +58,78 @@ class SeenQueries:
 def attach(model: PreTrainedModel) -> PreTrainedModel:
     """Freeze `model` and let its attention see prefixes. Mutates and returns the model.
 
+    Six tokens prove it: behind the cache of the first three, the others get the logits that the model as it came gives them.
     Raises: ConfigError for an architecture that a prefix cannot enter exactly; see `architecture`.
     """
     check_architecture(model.config.get_text_config())
+    model.eval()
+    ids = torch.arange(5, 11, device=model.device)[None] % model.config.get_text_config().vocab_size
+    with torch.no_grad():
+        wanted = model(input_ids=ids, use_cache=False).logits[0, 3:]
     if not (model._supports_attention_backend and model._can_set_attn_implementation()):
         raise ConfigError(
             f"model {model.config.model_type}: its attention cannot be exchanged, so no prefix can enter it"
         )
     model.set_attn_implementation(ATTENTION)
     model.requires_grad_(False)
-    return model.eval()
+    _check_enters(model, ids, wanted)
+    return model
+
+
+@torch.no_grad()
+def _check_enters(model: PreTrainedModel, ids: torch.Tensor, wanted: torch.Tensor) -> None:
+    """Raises: ConfigError unless a prefix of the first three tokens gives the other three the `wanted` logits."""
+    keys, values = forward_cache(model, ids[0, :3].tolist())
+    got = model(
+        input_ids=ids[:, 3:],
+        position_ids=torch.arange(3, 6, device=ids.device)[None],
+        use_cache=False,
+        **prefix_arguments(keys, values, torch.zeros_like(ids[:, 3:])),
+    ).logits[0]
+    error, largest = (got - wanted).abs().max().item(), wanted.abs().max().item()
+    if not error <= rounding(model) * largest:
+        raise ConfigError(
+            f"model {model.config.model_type}: behind a prefix of three tokens, logits are {error:.2e} away from those behind "
+            f"the tokens themselves, wanted at most {rounding(model) * largest:.2e}; no prefix enters its attention exactly"
+        )
+
+
+@torch.no_grad()
+def forward_cache(
+    model: PreTrainedModel, token_ids: list[int], first_position: int = 0
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Keys after RoPE and values [L, T, H, D], fp32, of one forward over `token_ids` at positions `first_position`…
+
+    Raises: DataError when the sequence is longer than the model's context, ConfigError for a model that keeps no cache of
+    every layer.
+    """
+    limit = context_of(model)
+    if len(token_ids) > limit:
+        raise DataError(
+            f"forward: got material of {len(token_ids)} tokens, wanted at most the model's context of {limit}"
+        )
+    ids = torch.tensor([token_ids], device=model.device)
+    positions = torch.arange(first_position, first_position + len(token_ids), device=model.device)[None]
+    cache: Any = DynamicCache()
+    model.base_model(input_ids=ids, position_ids=positions, past_key_values=cache, use_cache=True)
+    if len(cache.layers) != model.config.get_text_config().num_hidden_layers:
+        raise ConfigError(
+            f"model {model.config.model_type}: got keys and values of {len(cache.layers)} layers, wanted "
+            f"{model.config.get_text_config().num_hidden_layers}"
+        )
+    keys = torch.stack([layer.keys[0].transpose(0, 1).float() for layer in cache.layers])
+    values = torch.stack([layer.values[0].transpose(0, 1).float() for layer in cache.layers])
+    return keys, values
+
+
+def context_of(model: PreTrainedModel) -> int:
+    """The model's context in tokens."""
+    return model.config.get_text_config().max_position_embeddings
+
+
+def rounding(model: PreTrainedModel) -> float:
+    """By which share of the largest number two ways to compute one thing may differ in the model's dtype."""
+    return 1e-3 if model.dtype == torch.float32 else 0.05
 
 
 def prefix_mask(segments: torch.Tensor, prefix_tokens: int) -> torch.Tensor:
@@ -133,6 +196,11 @@ def _attention(
     else:
         assert lpc_values is not None and lpc_mask is not None and lpc_prefix_of_row is not None
         layer = module.layer_idx
+        if lpc_keys.shape[3:] != (key.shape[1], key.shape[3]):
+            raise ConfigError(
+                f"model {module.config.model_type}, layer {layer}: got a prefix of {lpc_keys.shape[3]} KV heads × "
+                f"{lpc_keys.shape[4]}, wanted {key.shape[1]} × {key.shape[3]}"
+            )
         key = torch.cat([_rows(lpc_keys, layer, lpc_prefix_of_row, key), key], dim=2)
         value = torch.cat([_rows(lpc_values, layer, lpc_prefix_of_row, value), value], dim=2)
     if sliding_window is not None and key.shape[2] > sliding_window:

@@ -12,7 +12,7 @@ from lpc_ray.artifact import fetch
 from lpc_ray.handles import ARTIFACTS
 from lpc_ray.identity import ModelIdentity
 from lpc_ray.initializers.attention_matching import attention_matching
-from lpc_ray.initializers.base import Initialized, forward_cache
+from lpc_ray.initializers.base import Initialized
 from lpc_ray.initializers.first_k import first_k
 from lpc_ray.initializers.pretrained import pretrained
 from lpc_ray.initializers.random_tokens import random_tokens
@@ -27,7 +27,6 @@ __all__ = [
     "Initialized",
     "attention_matching",
     "first_k",
-    "forward_cache",
     "initialize",
     "pretrained",
     "random_tokens",

@@ -6,10 +6,10 @@ Shape letters: N document tokens, R queries of one KV head's group; else as in `
 import torch
 from transformers import PreTrainedModel
 
-from lpc_ray.initializers.base import Initialized, context_of, forward_cache, require
+from lpc_ray.initializers.base import Initialized, require
 from lpc_ray.initializers.rope import inverse_frequencies, rerotate
 from lpc_ray.initializers.sci import sample_chunks
-from lpc_ray.prefix import SeenQueries, prefix_arguments
+from lpc_ray.prefix import SeenQueries, context_of, forward_cache, prefix_arguments
 from lpc_ray.recipe import AttentionMatchingRecipe
 
 

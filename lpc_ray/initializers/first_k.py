@@ -1,6 +1,7 @@
 from transformers import PreTrainedModel
 
-from lpc_ray.initializers.base import Initialized, forward_cache, require
+from lpc_ray.initializers.base import Initialized, require
+from lpc_ray.prefix import forward_cache
 
 
 def first_k(model: PreTrainedModel, material: list[int], num_tokens: int) -> Initialized:

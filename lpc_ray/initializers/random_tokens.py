@@ -1,7 +1,8 @@
 import torch
 from transformers import PreTrainedModel
 
-from lpc_ray.initializers.base import Initialized, forward_cache
+from lpc_ray.initializers.base import Initialized
+from lpc_ray.prefix import forward_cache
 
 
 def random_tokens(model: PreTrainedModel, num_tokens: int, seed: int) -> Initialized:

@@ -1,7 +1,8 @@
 import torch
 from transformers import PreTrainedModel
 
-from lpc_ray.initializers.base import Initialized, forward_cache, require
+from lpc_ray.initializers.base import Initialized, require
+from lpc_ray.prefix import forward_cache
 
 
 def random_vectors(model: PreTrainedModel, material: list[int], num_tokens: int, seed: int) -> Initialized:

@@ -4,12 +4,17 @@ import torch
 from transformers import PreTrainedModel
 
 from lpc_ray.errors import ConfigError
+from lpc_ray.prefix import forward_cache, rounding
+
+SHIFT, TRIED_TOKENS = 7, 8
 
 
 def inverse_frequencies(model: PreTrainedModel, where: str) -> torch.Tensor:
-    """The model's own RoPE inverse frequencies, fp32 [D_rot/2].
+    """The model's own RoPE inverse frequencies, fp32 [D_rot/2], proved on every layer.
 
-    Raises: ConfigError, naming the initializer `where`, when there is no single set.
+    Attention sees only how far apart tokens are, so a forward at positions 7… must give the keys of one at positions 0…, turned
+    by 7. Layers without RoPE, interleaved layouts and a second RoPE show here.
+    Raises: ConfigError, naming the initializer `where`, when there is no single set that turns every layer's keys.
     """
     rotary = getattr(model.base_model, "rotary_emb", None)
     frequencies = getattr(rotary, "inv_freq", None)
@@ -18,7 +23,20 @@ def inverse_frequencies(model: PreTrainedModel, where: str) -> torch.Tensor:
             f"{where}: model {model.config.model_type} has no RoPE of one kind in all layers, wanted one set of inverse "
             "frequencies to turn keys by"
         )
-    return frequencies.float()
+    frequencies = frequencies.float()
+    ids = [number % model.config.get_text_config().vocab_size for number in range(5, 5 + TRIED_TOKENS)]
+    turned = rerotate(
+        forward_cache(model, ids)[0], torch.full((TRIED_TOKENS,), SHIFT, device=model.device), frequencies
+    )
+    moved = forward_cache(model, ids, first_position=SHIFT)[0]
+    for layer, (got, wanted) in enumerate(zip(turned, moved, strict=True)):
+        error, allowed = (got - wanted).abs().max().item(), rounding(model) * wanted.abs().max().item()
+        if not error <= allowed:
+            raise ConfigError(
+                f"{where}: keys of layer {layer}, turned by {SHIFT} positions, are {error:.2e} away from a forward there, "
+                f"wanted at most {allowed:.2e}; model {model.config.model_type} rotates in another way"
+            )
+    return frequencies
 
 
 def rerotate(keys: torch.Tensor, turn: torch.Tensor, frequencies: torch.Tensor) -> torch.Tensor:

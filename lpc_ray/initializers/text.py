@@ -1,6 +1,7 @@
 from transformers import PreTrainedModel
 
-from lpc_ray.initializers.base import Initialized, forward_cache, require
+from lpc_ray.initializers.base import Initialized, require
+from lpc_ray.prefix import forward_cache
 
 
 def text(model: PreTrainedModel, text_ids: list[int], num_tokens: int, path: str) -> Initialized:

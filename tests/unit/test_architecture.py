@@ -76,10 +76,24 @@ def test_an_architecture_that_cannot_be_exact_is_refused_by_name(model_type, cha
         check_architecture(config)
 
 
-def test_a_model_with_attention_sinks_is_refused_when_they_show():
-    model = attach(tiny_model("gpt_oss", num_local_experts=2, num_experts_per_tok=1))
+def test_a_model_with_attention_sinks_is_refused_when_it_is_tried():
     with pytest.raises(ConfigError, match="model gpt_oss: learned attention sinks"):
-        first_k(model, MATERIAL, 9)
+        attach(tiny_model("gpt_oss", num_local_experts=2, num_experts_per_tok=1))
+
+
+@pytest.mark.parametrize(
+    ("model_type", "reason"),
+    [
+        ("nemotron", "logits are .* away from those behind the tokens themselves"),  # its attention asks nobody
+        ("diffllama", "logits are .* away"),
+        ("bert", "logits are .* away"),  # sees what comes after
+        ("roberta", "logits are .* away"),
+        ("jetmoe", "layer 0: got a prefix of . KV heads × ., wanted"),
+    ],
+)
+def test_a_model_that_a_prefix_does_not_reach_exactly_is_refused_when_it_is_tried(model_type, reason):
+    with pytest.raises(ConfigError, match=f"model {model_type}.*{reason}"):
+        attach(tiny_model(model_type, initializer_range=0.2))
 
 
 def test_a_window_shorter_than_the_material_is_refused_by_name():

@@ -11,7 +11,6 @@ from lpc_ray.handles import ARTIFACTS, set_handle
 from lpc_ray.initializers import (
     attention_matching,
     first_k,
-    forward_cache,
     initialize,
     random_tokens,
     random_vectors,
@@ -21,7 +20,7 @@ from lpc_ray.initializers import (
 )
 from lpc_ray.initializers.attention_matching import attention_scores, queries_behind
 from lpc_ray.initializers.rope import inverse_frequencies, rerotate
-from lpc_ray.prefix import attach
+from lpc_ray.prefix import attach, forward_cache
 from lpc_ray.recipe import AttentionMatchingRecipe, Recipe
 from lpc_ray.starts import Starts, read_starts
 from lpc_ray.storage import Store
@@ -107,6 +106,19 @@ def test_strided_rope_of_the_whole_material_is_the_material_itself():
 def test_a_model_with_a_rope_per_layer_type_is_refused_by_name(make):
     with pytest.raises(ConfigError, match="gemma3_text has no RoPE of one kind"):
         make(attach(tiny_model("gemma3_text", max_position_embeddings=512)), MATERIAL, 12)
+
+
+@pytest.mark.parametrize(
+    "make", [strided_rope, lambda *given: attention_matching(*given, 0, AttentionMatchingRecipe())]
+)
+@pytest.mark.parametrize(
+    ("model_type", "layer"),
+    [("cohere", 0), ("glm4", 0), ("helium", 0), ("ernie4_5", 0), ("smollm3", 3), ("exaone4", 3)],  # interleaved; NoPE
+)
+def test_a_model_whose_keys_turn_otherwise_in_any_layer_is_refused_by_name(make, model_type, layer):
+    model = attach(tiny_model(model_type, initializer_range=0.2, num_hidden_layers=4, max_position_embeddings=512))
+    with pytest.raises(ConfigError, match=f"keys of layer {layer}, .*{model_type} rotates in another way"):
+        make(model, MATERIAL, 12)
 
 
 def test_first_k_is_the_cache_of_the_first_tokens():

@@ -12,9 +12,8 @@ from lpc_ray.command import main
 from lpc_ray.errors import ArtifactError, PrefixNotFoundError
 from lpc_ray.handles import ARTIFACTS, list_handles, set_handle
 from lpc_ray.identity import model_identity
-from lpc_ray.initializers import forward_cache
 from lpc_ray.library import adopt, compose, load, resolve
-from lpc_ray.prefix import attach, prefix_arguments
+from lpc_ray.prefix import attach, forward_cache, prefix_arguments
 from lpc_ray.storage import Store
 from tests.tiny import save_tiny, tiny_identity, tiny_model
 

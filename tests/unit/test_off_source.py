@@ -8,8 +8,7 @@ import torch
 
 from lpc_ray.artifact import publish, read_manifest, tell
 from lpc_ray.errors import ArtifactError, DataError
-from lpc_ray.initializers import forward_cache
-from lpc_ray.prefix import attach
+from lpc_ray.prefix import attach, forward_cache
 from lpc_ray.recipe import GateRecipe
 from lpc_ray.storage import Store
 from lpc_ray.verification.drift import kl_drift, text_row

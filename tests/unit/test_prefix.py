@@ -6,9 +6,8 @@ import torch
 from transformers.cache_utils import DynamicCache
 
 from lpc_ray.errors import ConfigError
-from lpc_ray.initializers import forward_cache
 from lpc_ray.packing import collate, pack
-from lpc_ray.prefix import Prefix, attach, prefix_arguments, prefix_mask
+from lpc_ray.prefix import Prefix, attach, forward_cache, prefix_arguments, prefix_mask
 from lpc_ray.recipe import TrainingRecipe
 from lpc_ray.training import PrefixLearner, target_logits
 from tests.tiny import rows, tiny_model
