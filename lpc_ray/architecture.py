@@ -1,5 +1,8 @@
 """Which models a prefix can enter exactly. What cannot be right is refused by name, before any token is computed."""
 
+import json
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from lpc_ray.errors import ConfigError
@@ -38,9 +41,41 @@ def check_architecture(config: Any) -> None:
             raise ConfigError(f"{name}: {rope_type} RoPE rotates stored keys by frequencies that depend on the length")
 
 
+def check_context(config: Any, tokens: int, what: str) -> None:
+    """Raises: ConfigError, saying what the `tokens` are, where the model's context or a sliding window holds fewer."""
+    name, context = f"model {config.model_type}", getattr(config, "max_position_embeddings", None)
+    if context is not None and context < tokens:
+        raise ConfigError(f"{name}: got {tokens} tokens of {what}, wanted at most its context of {context}")
+    layers, window = getattr(config, "layer_types", None), getattr(config, "sliding_window", None)
+    slides = "sliding_attention" in layers if layers else getattr(config, "use_sliding_window", True)
+    if window and slides and window < tokens:
+        raise ConfigError(f"{name}: got {tokens} tokens of {what}, wanted at most its sliding window of {window}")
+
+
+def stated_config(model: str, revision: str | None = None) -> Any:
+    """What the `config.json` of a model says of its text part, read without transformers; defaults are not filled in.
+
+    model: a local folder, or an id on the Hugging Face hub. Raises: ConfigError when there is none that can be read.
+    """
+    try:
+        file = Path(model) / "config.json"
+        if not Path(model).is_dir():
+            from huggingface_hub import hf_hub_download
+
+            file = Path(hf_hub_download(model, "config.json", revision=revision))
+        told = json.loads(file.read_text(encoding="utf-8"))
+        text = told.get("text_config") or told
+        fields = {"model_type": "unknown", "rope_parameters": text.get("rope_scaling"), **text}
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        raise ConfigError(
+            f"model {model!r}: no config.json can be read: {' '.join(str(error).split())[:300]}"
+        ) from error
+    return SimpleNamespace(**fields)
+
+
 def _rope_types(parameters: Any) -> set[str]:
     """The RoPE types of a config: one, or one per layer type."""
     if not isinstance(parameters, dict):
         return set()
     nested = [inner for inner in parameters.values() if isinstance(inner, dict)]
-    return {str(inner.get("rope_type", "default")) for inner in nested or [parameters]}
+    return {str(inner.get("rope_type") or inner.get("type") or "default") for inner in nested or [parameters]}

@@ -5,7 +5,9 @@ from pathlib import Path
 
 from lpc_ray.analysis.observed import observed_requests
 from lpc_ray.analysis.threshold import quality
+from lpc_ray.architecture import check_architecture, check_context, stated_config
 from lpc_ray.config import JobConfig, ReportConfig
+from lpc_ray.embedded_model import resolve_model
 from lpc_ray.errors import ConfigError, DataError
 from lpc_ray.handles import find_digest, parts_of
 from lpc_ray.inducer import InductionTask
@@ -83,15 +85,29 @@ class Plan:
                 f"recipe.training.teacher_tokens = {budget}"
             )
 
-    def check_room(self) -> None:
-        """Raises: ConfigError for an engine whose context is too short for a prefix, a question and a reply."""
-        question, reply = self.longest_question, self.config.recipe.verification.max_tokens
+    def check_model(self) -> None:
+        """Raises: ConfigError for a model that no prefix enters, and for a context too short for what is asked of it: a
+        prefix, a question and a reply, the engine's length, a document that an initializer reads whole.
+        """
+        recipe, room = self.config.recipe, self.config.cluster.engine.max_model_len
+        config = stated_config(resolve_model(recipe.model.id), recipe.model.revision)
+        check_architecture(config)
+        question, reply = self.longest_question, recipe.verification.max_tokens
         prefix = max(arm.num_tokens for arm in self.arms)
-        room, least = self.config.cluster.engine.max_model_len, prefix + question + reply
+        least = prefix + question + reply
+        parts = f"prefix ({prefix}), longest question ({question}) and reply ({reply})"
         if room < least:
             raise ConfigError(
-                f"cluster.engine.max_model_len: got {room}, wanted at least {least}: {prefix} tokens of prefix, {question} "
-                f"of the longest question and {reply} of its reply"
+                f"cluster.engine.max_model_len: got {room}, wanted at least the {least} tokens of {parts}"
+            )
+        check_context(config, least, parts)
+        initializers = {arm.initializer for arm in self.arms} | set(recipe.initializers.training_free)
+        behind = {"strided_rope": 0, "attention_matching": recipe.initializers.attention_matching.query_tokens}
+        for name in sorted(initializers & set(behind)):
+            check_context(config, len(self.material) + behind[name], f"the document that {name} reads whole")
+        if room > getattr(config, "max_position_embeddings", room):
+            raise ConfigError(
+                f"cluster.engine.max_model_len: got {room}, wanted at most the model's {config.max_position_embeddings}"
             )
 
     def trace_sets(self) -> list[TraceSet]:
@@ -138,7 +154,7 @@ def make_plan(config: JobConfig, unsandboxed: bool = False) -> Plan:
         protocol=protocol,
         tokenizer=tokenizer,
     )
-    plan.check_room()
+    plan.check_model()
     return plan
 
 

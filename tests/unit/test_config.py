@@ -11,6 +11,7 @@ import yaml
 
 from lpc_ray.cli import run_job
 from lpc_ray.config import load
+from lpc_ray.embedded_model import fetch_embedded_model
 from lpc_ray.errors import ConfigError, DataError, LPCError
 from lpc_ray.induction import build_family, family_names
 from lpc_ray.matrix import arms, fingerprint
@@ -190,9 +191,44 @@ def test_an_engine_whose_context_holds_no_question_is_refused(monkeypatch):
     least = 128 + make_plan(load(config)).longest_question + 24
     make_plan(load(config, [f"cluster.engine.max_model_len={least}"]))
     with pytest.raises(
-        ConfigError, match=f"max_model_len: got {least - 1}, wanted at least {least}: 128 tokens of prefix"
+        ConfigError, match=rf"max_model_len: got {least - 1}, wanted at least the {least} tokens of prefix \(128\)"
     ):
         make_plan(load(config, [f"cluster.engine.max_model_len={least - 1}"]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"kv_lora_rank": 512}, "multi-head latent attention"),
+        ({"layer_types": ["full_attention", "linear_attention"]}, "linear_attention layers"),
+        ({"rope_parameters": {"rope_type": "dynamic"}}, "dynamic RoPE"),
+        ({"rope_parameters": None, "rope_scaling": {"type": "dynamic", "factor": 2}}, "dynamic RoPE"),
+        ({"sliding_window": 160}, "wanted at most its sliding window of 160"),
+        (
+            {"max_position_embeddings": 700},
+            "804 tokens of the document that strided_rope reads whole, .* context of 700",
+        ),
+        ({"max_position_embeddings": 1000}, "max_model_len: got 2048, wanted at most the model's 1000"),
+        ({"sliding_window": 160, "use_sliding_window": False}, None),
+        ({"sliding_window": 160, "layer_types": ["full_attention"]}, None),
+    ],
+)
+def test_a_model_that_no_prefix_enters_or_fits_is_refused_before_anything_is_loaded(
+    monkeypatch, tmp_path, changes, message
+):
+    monkeypatch.chdir(ROOT)
+    embedded = fetch_embedded_model()
+    config = {**json.loads((embedded / "config.json").read_text()), **changes}
+    (tmp_path / "config.json").write_text(
+        json.dumps({key: value for key, value in config.items() if value is not None})
+    )
+    (tmp_path / "tokenizer.json").symlink_to(embedded / "tokenizer.json")
+    job = load(ROOT / "jobs/configs/pi_scale.cpu.yaml", [f"recipe.model.id={tmp_path}"])
+    if message is None:
+        make_plan(job)
+        return
+    with pytest.raises(ConfigError, match=message):
+        make_plan(job)
 
 
 def test_a_preview_is_asked_for_by_count_and_replaces_the_work(monkeypatch, capsys):
