@@ -1,10 +1,10 @@
 """Which models a prefix can enter exactly. What cannot be right is refused by name, before any token is computed."""
 
 import json
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from lpc_ray.embedded_model import model_file
 from lpc_ray.errors import ConfigError
 
 _PLAIN_LAYERS = {"full_attention", "sliding_attention"}
@@ -55,20 +55,16 @@ def check_context(config: Any, tokens: int, what: str) -> None:
 def stated_config(model: str, revision: str | None = None) -> Any:
     """What the `config.json` of a model says of its text part, read without transformers; defaults are not filled in.
 
-    model: a local folder, or an id on the Hugging Face hub. Raises: ConfigError when there is none that can be read.
+    model: a local folder, or an id on the Hugging Face hub. Raises: ConfigError when it cannot be read.
     """
     try:
-        file = Path(model) / "config.json"
-        if not Path(model).is_dir():
-            from huggingface_hub import hf_hub_download
-
-            file = Path(hf_hub_download(model, "config.json", revision=revision))
-        told = json.loads(file.read_text(encoding="utf-8"))
+        file = model_file(model, "config.json", revision)
+        told = json.loads(file.read_text(encoding="utf-8")) if file else {}
         text = told.get("text_config") or told
         fields = {"model_type": "unknown", "rope_parameters": text.get("rope_scaling"), **text}
     except (OSError, ValueError, AttributeError, TypeError) as error:
         raise ConfigError(
-            f"model {model!r}: no config.json can be read: {' '.join(str(error).split())[:300]}"
+            f"model {model!r}: config.json cannot be read: {' '.join(str(error).split())[:300]}"
         ) from error
     return SimpleNamespace(**fields)
 

@@ -66,7 +66,7 @@ def validated(kind: type[Config], raw: dict[str, Any], where: str) -> Config:
 def _truths_taken_as_numbers(raw: Any, kept: Any, path: str = "") -> Iterator[tuple[str, bool]]:
     """Where the file says true or false and the config holds 1 or 0."""
     if isinstance(raw, dict) and isinstance(kept, dict):
-        for key in raw:
+        for key in raw.keys() & kept.keys():
             yield from _truths_taken_as_numbers(raw[key], kept[key], f"{path}.{key}".lstrip("."))
     elif isinstance(raw, list) and isinstance(kept, list | tuple):
         for place, (value, held) in enumerate(zip(raw, kept, strict=True)):

@@ -36,6 +36,24 @@ def resolve_model(model_id: str) -> str:
     return model_id
 
 
+def model_file(model: str, name: str, revision: str | None = None) -> Path | None:
+    """A file of a model in a local folder or, by id, on the Hugging Face hub; None when the model has no such file.
+
+    model: as `resolve_model` gives it. Raises: OSError when the hub cannot be asked, ValueError for what is no id.
+    """
+    if Path(model).is_dir():
+        return file if (file := Path(model) / name).exists() else None
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+    try:
+        return Path(hf_hub_download(model, name, revision=revision))
+    except LocalEntryNotFoundError:
+        raise
+    except EntryNotFoundError:
+        return None
+
+
 def fetch_embedded_model() -> Path:
     """The folder of the embedded model, prepared on first use (about 30 s and a 93 MB download).
 

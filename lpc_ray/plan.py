@@ -26,6 +26,8 @@ from lpc_ray.verification.off_source import OffSource
 from lpc_ray.verification.off_source import load as load_off_source
 from lpc_ray.verification.short_answer import normalise
 
+LONG_QUESTION = 4
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -105,6 +107,13 @@ class Plan:
         behind = {"strided_rope": 0, "attention_matching": recipe.initializers.attention_matching.query_tokens}
         for name in sorted(initializers & set(behind)):
             check_context(config, len(self.material) + behind[name], f"the document that {name} reads whole")
+        longest = max(len(self.tokenizer.encode(document.text)) for document in self.documents)
+        for name, family in self.families.items():
+            if (asked := family.longest_ask(longest)) > room:
+                raise ConfigError(
+                    f"recipe.induction.families.{name}: got chunks and answers of {asked} tokens together, wanted at most "
+                    f"cluster.engine.max_model_len = {room}"
+                )
         if room > getattr(config, "max_position_embeddings", room):
             raise ConfigError(
                 f"cluster.engine.max_model_len: got {room}, wanted at most the model's {config.max_position_embeddings}"
@@ -127,12 +136,18 @@ def make_plan(config: JobConfig, unsandboxed: bool = False) -> Plan:
     benchmark = build_benchmark(recipe.verification)
     benchmark = benchmark.without_sandbox() if unsandboxed else benchmark
     for name, family in families.items():
-        _check_no_held_out_case(name, family, benchmark.cases)
+        check_no_held_out_case(name, family, benchmark.cases)
     tokenizer = TextTokenizer(recipe.model.id, recipe.model.revision)
+    _check_plain_text(documents, tokenizer.control_tokens())
     material = [token for document in documents for token in tokenizer.encode(document.text)]
     starts = read_starts(recipe, material, tokenizer.encode)
     found = arms(recipe, documents, len(material), starts.digests)
     for arm in found:
+        if arm.objective != "ntp" and not families[arm.induction].needs_teacher():
+            raise ConfigError(
+                f"recipe.sweep: arm {arm.name}: got objective {arm.objective}, wanted ntp: {arm.induction} has no teacher "
+                "whose distributions could be learned"
+            )
         for initializer in (arm.initializer, *recipe.initializers.training_free):
             starts.check(initializer, arm.num_tokens, f"arm {arm.name}")
     if recipe.prefixes is not None:
@@ -158,14 +173,28 @@ def make_plan(config: JobConfig, unsandboxed: bool = False) -> Plan:
     return plan
 
 
-def _check_no_held_out_case(name: str, family: Family, cases: tuple[Case, ...]) -> None:
+def _check_plain_text(documents: list[Document], control_tokens: list[str]) -> None:
+    """A control token inside a document would forge a turn in every prompt that holds it."""
+    for document in documents:
+        for token in control_tokens:
+            if token in document.text:
+                raise DataError(
+                    f"source {document.name}: got the model's control token {token!r} at character "
+                    f"{document.text.index(token)}, wanted text without it"
+                )
+
+
+def check_no_held_out_case(name: str, family: Family, cases: tuple[Case, ...]) -> None:
+    """Raises: DataError. A question of few words is looked for as a whole text, a longer one also inside a text."""
     held_out = {_folded(case.question): case.id for case in cases if case.split == "held_out"}
-    for question in family.given_questions():
-        if _folded(question) in held_out:
-            raise DataError(
-                f"recipe.induction.families.{name}: got the question of held-out case {held_out[_folded(question)]!r} "
-                f"({question!r}), wanted questions that no verification holds out"
-            )
+    for text in family.given_texts():
+        folded = _folded(text)
+        for question, case in held_out.items():
+            if question == folded or (question.count(" ") >= LONG_QUESTION - 1 and f" {question} " in f" {folded} "):
+                raise DataError(
+                    f"recipe.induction.families.{name}: got the question of held-out case {case!r} ({text[:200]!r}), wanted "
+                    "texts without a question that verification holds out"
+                )
 
 
 def _folded(text: str) -> str:

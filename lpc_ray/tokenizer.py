@@ -1,10 +1,11 @@
 """A model's tokenizer for plain text, without loading transformers."""
 
+import json
 from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from lpc_ray.embedded_model import resolve_model
+from lpc_ray.embedded_model import model_file, resolve_model
 from lpc_ray.errors import ConfigError
 
 
@@ -15,13 +16,13 @@ class TextTokenizer:
     """
 
     def __init__(self, model: str, revision: str | None = None):
-        resolved = resolve_model(model)
-        file = Path(resolved) / "tokenizer.json"
+        self._model, self._revision = resolve_model(model), revision
+        file = Path(self._model) / "tokenizer.json"
         try:
             if file.exists():
                 self._tokenizer = Tokenizer.from_file(str(file))
             else:
-                self._tokenizer = Tokenizer.from_pretrained(resolved, revision=revision or "main")
+                self._tokenizer = Tokenizer.from_pretrained(self._model, revision=revision or "main")
         except Exception as error:  # the tokenizers library raises plain Exception
             raise ConfigError(
                 f"recipe.model.id {model!r}: no tokenizer can be read: {' '.join(str(error).split())[:300]}"
@@ -36,3 +37,16 @@ class TextTokenizer:
     def spans(self, text: str) -> list[tuple[int, int]]:
         """The (start, end) characters of each token."""
         return self._tokenizer.encode(text, add_special_tokens=False).offsets
+
+    def control_tokens(self) -> list[str]:
+        """The texts by which the model's chat template marks turns, and that are one token wherever they stand."""
+        template = self._read("chat_template.jinja") or self._told_template()
+        special = (token.content for token in self._tokenizer.get_added_tokens_decoder().values() if token.special)
+        return sorted(text for text in special if text in template)
+
+    def _told_template(self) -> str:
+        return str(json.loads(self._read("tokenizer_config.json") or "{}").get("chat_template", ""))
+
+    def _read(self, name: str) -> str | None:
+        file = model_file(self._model, name, self._revision)
+        return file.read_text(encoding="utf-8") if file else None

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lpc_ray.errors import DataError
-from lpc_ray.records import TOP_K, TRACE_SCHEMA, Message, Trace, TraceRow, digest_of
+from lpc_ray.records import TOP_K, TRACE_SCHEMA, Message, Reply, Trace, TraceRow, digest_of
 from lpc_ray.storage import Store
 
 
@@ -81,7 +81,7 @@ def tokenise(
     )
     if trace.reply is None or trace.reply.topk_ids.shape[1] == 0:
         return row
-    if trace.reply.topk_ids.shape != (len(answer), TOP_K) or (trace.reply.topk_ids < 0).any():
+    if not _is_topk(trace.reply, len(answer)):
         return TraceRow(**common, drop_reason="malformed_topk")
     teacher_prompt = render(trace.teacher_messages, True, trace.thinking) if trace.teacher_messages else []
     return replace(
@@ -90,6 +90,11 @@ def tokenise(
         topk_logprobs=trace.reply.topk_logprobs,
         teacher_prompt=np.asarray(teacher_prompt, np.int32),
     )
+
+
+def _is_topk(reply: Reply, length: int) -> bool:
+    ids, logprobs = reply.topk_ids, reply.topk_logprobs
+    return ids.shape == logprobs.shape == (length, TOP_K) and not (ids < 0).any() and not np.isnan(logprobs).any()
 
 
 def _end_of_turn(answer: list[int], render: Render) -> int:

@@ -19,7 +19,6 @@ class OneStepReading(StudyFamily):
     """One request per unit, in one of several wordings, answered at `temperature` (greedy answers would repeat)."""
 
     temperature: Annotated[float, Field(ge=0)] = 0.7
-    max_answer_tokens: Annotated[int, Field(ge=1)] = 1024
 
     def induce(self, unit: Unit, rng: random.Random) -> Steps:
         [template] = PROMPTS["system"]

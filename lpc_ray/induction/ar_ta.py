@@ -14,8 +14,9 @@ from lpc_ray.induction.study import StudyFamily, read_prompts, system_message, t
 from lpc_ray.records import TOP_K, Ask, Decoding, Reply, Trace
 
 PROMPTS = read_prompts("ar_ta")
-_NUMBER = re.compile(r"^\d+[.)]\s*")
-_OPENINGS = (r"#{2,4}\s+", r"\d+[.)]\s+", r"[-*]\s+")
+_NUMBER = re.compile(r"^\**\d+[.)]\**\s*")
+_OPENINGS = (r"#{2,4}\s+", r"\**\d+[.)]\**\s+", r"[-*•]\s+")
+_FENCE = re.compile(r"^[ \t]*```.*$", re.MULTILINE)
 
 
 class ActiveReading(StudyFamily):
@@ -29,7 +30,6 @@ class ActiveReading(StudyFamily):
     max_strategies: Annotated[int, Field(ge=1)] = 8
     max_strategy_words: Annotated[int, Field(ge=1)] = 120
     max_list_tokens: Annotated[int, Field(ge=1)] = 1024
-    max_answer_tokens: Annotated[int, Field(ge=1)] = 1024
 
     def induce(self, unit: Unit, rng: random.Random) -> Steps:
         [template], [apply] = PROMPTS["system"], PROMPTS["apply"]
@@ -75,13 +75,23 @@ class ActiveReading(StudyFamily):
 
 
 def entries_of(text: str) -> list[str]:
-    """The entries of a Markdown list: headings of level 2 to 4 with what is below them, else numbers, else bullets."""
+    """The entries of a Markdown list: headings with what is below them, else numbers, else bullets.
+
+    A single heading or number may stand over the list itself. Fences of code and a whole entry's bold type are left out.
+    """
+    text, found = _FENCE.sub("", text), []
     for opening in _OPENINGS:
         pieces = re.split(rf"^[ \t]*{opening}", text, flags=re.MULTILINE)[1:]
-        entries = [_NUMBER.sub("", piece.strip()) for piece in pieces if any(map(str.isalpha, piece))]
-        if entries:
+        entries = [_plain(piece) for piece in pieces if any(map(str.isalpha, piece))]
+        if len(entries) > 1:
             return entries
-    return []
+        found = found or entries
+    return found
+
+
+def _plain(piece: str) -> str:
+    entry = _NUMBER.sub("", piece.strip())
+    return entry.removesuffix("**").strip() if entry.count("**") == 1 else entry
 
 
 def _folded(entry: str) -> str:

@@ -4,6 +4,7 @@ Source: Active Reading, arXiv 2508.09494, section 3; METHODS section 2. Prompts 
 """
 
 import re
+from collections.abc import Iterable
 from typing import Annotated
 
 from pydantic import Field
@@ -13,16 +14,20 @@ from lpc_ray.induction.study import read_prompts
 
 PROMPTS = read_prompts("ar_ts")
 _DELIMITER = re.compile(r"^[ \t]*={3,}[ \t]*$", re.MULTILINE)
-_HEADING = re.compile(r"^[ \t]*##", re.MULTILINE)
+_HEADING = re.compile(r"^[ \t]*##(?!.*question)", re.MULTILINE | re.IGNORECASE)
 
 
 class TaskActiveReading(ActiveReading):
     """`task`: a description of the target task, never one of its held-out cases.
 
-    The strategies are what follows the last delimiter line, or without one the first heading, never the questions.
+    The strategies are what follows the last delimiter line, or without one the first heading that is not of the
+    questions.
     """
 
     task: Annotated[str, Field(min_length=1)]
+
+    def given_texts(self) -> Iterable[str]:
+        return (self.task,)
 
     def request(self) -> str:
         [wording] = PROMPTS["strategies"]

@@ -10,8 +10,7 @@ from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from pydantic import BaseModel, ConfigDict
-
+from lpc_ray.config_file import Strict
 from lpc_ray.errors import DataError
 from lpc_ray.records import Ask, Chunk, Document, Reply, Trace, digest_of
 from lpc_ray.sources import Encode
@@ -35,10 +34,8 @@ class Induces(Protocol):
     def induce(self, unit: Unit, rng: random.Random) -> Steps: ...
 
 
-class Family(BaseModel, ABC):
+class Family(Strict, ABC):
     """A PI family with its settings (they are hashed into the ids of its traces)."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     @abstractmethod
     def chunks(self, documents: list[Document], spans: Encode, description: str, seed: int) -> list[tuple[Chunk, int]]:
@@ -54,8 +51,15 @@ class Family(BaseModel, ABC):
     def needs_teacher(self) -> bool:
         return True
 
-    def given_questions(self) -> Iterable[str]:
-        """Questions that the family takes from files, none of which may be a held-out case. Raises: DataError."""
+    def longest_ask(self, document_tokens: int) -> int:
+        """Tokens of chunk and reply in the longest ask that a document of so many tokens can lead to, at least."""
+        return 0
+
+    def given_texts(self) -> Iterable[str]:
+        """What the user put into the family for the model to read as asked, none of which may hold a held-out question.
+
+        Raises: DataError.
+        """
         return ()
 
 

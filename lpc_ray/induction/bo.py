@@ -52,7 +52,6 @@ class BestOf(StudyFamily):
     tasks: tuple[str, ...] = ()
     temperature: Annotated[float, Field(ge=0)] = 0.6
     max_question_tokens: Annotated[int, Field(ge=1)] = 512
-    max_answer_tokens: Annotated[int, Field(ge=1)] = 1024
 
     def chunks(self, documents: list[Document], spans: Encode, description: str, seed: int) -> list[tuple[Chunk, int]]:
         drawn = super().chunks(documents, spans, description, seed)
@@ -65,7 +64,7 @@ class BestOf(StudyFamily):
             for task in tasks
         ]
 
-    def given_questions(self) -> Iterable[str]:
+    def given_texts(self) -> Iterable[str]:
         return (task.question for task in self._given_tasks())
 
     def induce(self, unit: Unit, rng: random.Random) -> Steps:

@@ -30,8 +30,8 @@ class Curated(Family):
         return [Trace(messages=tuple(json.loads(unit.chunk.text)))]
         yield
 
-    def given_questions(self) -> Iterable[str]:
-        return (one["content"] for line in self._lines() for one in line if one["role"] == "user")
+    def given_texts(self) -> Iterable[str]:
+        return (one["content"] for line in self._lines() for one in line if one["role"] != "assistant")
 
     def needs_teacher(self) -> bool:
         return False

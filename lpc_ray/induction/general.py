@@ -31,8 +31,8 @@ class General(Family):
             (Chunk(document_digest=origin, text=json.dumps(one, ensure_ascii=False)), 1) for one in self._openings()
         ]
 
-    def given_questions(self) -> Iterable[str]:
-        return (opening[-1]["content"] for opening in self._openings())
+    def given_texts(self) -> Iterable[str]:
+        return (one["content"] for opening in self._openings() for one in opening if one["role"] != "assistant")
 
     def induce(self, unit: Unit, rng: random.Random) -> Steps:
         opening = tuple(json.loads(unit.chunk.text))

@@ -20,7 +20,6 @@ class Reasoning(StudyFamily):
 
     temperature: Annotated[float, Field(ge=0)] = 0.6
     max_question_tokens: Annotated[int, Field(ge=1)] = 512
-    max_answer_tokens: Annotated[int, Field(ge=1)] = 1024
 
     def induce(self, unit: Unit, rng: random.Random) -> Steps:
         [asker], [solver] = PROMPTS["asker"], PROMPTS["solver"]

@@ -26,7 +26,6 @@ class SelfStudy(StudyFamily):
 
     temperature: Annotated[float, Field(ge=0)] = 0.6
     max_question_tokens: Annotated[int, Field(ge=1)] = 512
-    max_answer_tokens: Annotated[int, Field(ge=1)] = 1024
     turns: Annotated[int, Field(ge=1, exclude_if=lambda turns: turns == 1)] = 1
     thinking_probability: Annotated[
         float | None, Field(ge=0, le=1, exclude_if=lambda probability: probability is None)

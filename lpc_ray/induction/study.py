@@ -12,12 +12,15 @@ from lpc_ray.sources import Encode, sample_chunks
 
 
 class StudyFamily(Family):
-    """`num_chunks` windows of each document, min to max tokens long, `conversations_per_chunk` units of work on each."""
+    """`num_chunks` windows of each document, min to max tokens long, `conversations_per_chunk` units of work on each.
+
+    max_answer_tokens: of a reply that becomes a target."""
 
     num_chunks: Annotated[int, Field(ge=1)] = 3
     conversations_per_chunk: Annotated[int, Field(ge=1)] = 16
     min_chunk_tokens: Annotated[int, Field(ge=1)] = 512
     max_chunk_tokens: Annotated[int, Field(ge=1)] = 4096
+    max_answer_tokens: Annotated[int, Field(ge=1)] = 1024
 
     @model_validator(mode="after")
     def _lengths_can_be_drawn(self) -> "StudyFamily":
@@ -26,6 +29,9 @@ class StudyFamily(Family):
                 f"got min_chunk_tokens {self.min_chunk_tokens} over max_chunk_tokens {self.max_chunk_tokens}"
             )
         return self
+
+    def longest_ask(self, document_tokens: int) -> int:
+        return min(self.max_chunk_tokens, document_tokens) + self.max_answer_tokens
 
     def chunks(self, documents: list[Document], spans: Encode, description: str, seed: int) -> list[tuple[Chunk, int]]:
         return [

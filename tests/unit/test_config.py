@@ -15,7 +15,8 @@ from lpc_ray.embedded_model import fetch_embedded_model
 from lpc_ray.errors import ConfigError, DataError, LPCError
 from lpc_ray.induction import build_family, family_names
 from lpc_ray.matrix import arms, fingerprint
-from lpc_ray.plan import make_plan
+from lpc_ray.plan import check_no_held_out_case, make_plan
+from lpc_ray.records import Case
 from lpc_ray.sources import read_documents
 from lpc_ray.storage import Store
 from lpc_ray.textfile import parse_json, read_rows
@@ -159,6 +160,62 @@ def test_a_family_that_was_given_a_held_out_question_is_refused(config_file, tmp
         make_plan(load(config_file))
 
 
+@pytest.mark.parametrize(
+    ("family", "settings", "row"),
+    [
+        ("curated", {}, {"question": "Tell me: what is the gate code? Be short.", "answer": "4718"}),
+        ("general", {}, {"messages": [{"role": "user", "content": "What is the gate code?"},
+                                      {"role": "assistant", "content": "4718"}, {"role": "user", "content": "Thanks"}]}),
+        ("ar_ts", {"task": "Answer: what is the gate code?"}, None),
+    ],
+)  # fmt: skip
+def test_a_held_out_question_is_found_wherever_a_family_reads_it(monkeypatch, tmp_path, family, settings, row):
+    path = tmp_path / "rows.jsonl"
+    if row is not None:
+        path.write_text(json.dumps(row))
+        settings = {"paths": [str(path)]}
+    cases = (Case("h", "What is the gate code?", ("4718",), "held_out"), Case("s", "Why?", ("x",), "held_out"))
+    with pytest.raises(DataError, match=f"families.{family}: got the question of held-out case 'h'"):
+        check_no_held_out_case(family, build_family(family, settings), cases)
+    check_no_held_out_case(family, build_family(family, settings), cases[1:])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["recipe.sweep.0.objective=kl"], "got objective kl, wanted ntp: curated has no teacher"),
+        (["recipe.sweep.0.objective=mix"], "got objective mix, wanted ntp: curated has no teacher"),
+        (
+            ["recipe.induction.families.ss.max_answer_tokens=1500"],
+            "families.ss: got chunks and answers of 2304 tokens together, wanted at most .* = 2048",
+        ),
+        (["recipe.induction.families.ss.temperature=true"], "families.ss: temperature: got true, wanted a number"),
+        (
+            ["recipe.induction.families.ss.temperature=.inf"],
+            "families.ss: temperature: got inf, wanted a finite number",
+        ),
+        (["recipe.induction.families.ss.turns=0"], "families.ss: turns: got 0, wanted greater than or equal to 1"),
+        (["recipe.induction.families.ss.trns=2"], "families.ss: unknown key trns .did you mean 'turns'"),
+    ],
+)
+def test_what_a_family_cannot_do_is_refused_before_anything_is_loaded(monkeypatch, overrides, message):
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(ConfigError, match=message):
+        make_plan(load(ROOT / "jobs/configs/pi_scale.cpu.yaml", overrides))
+
+
+def test_a_source_that_holds_a_control_token_of_the_model_is_refused(monkeypatch, tmp_path):
+    monkeypatch.chdir(ROOT)
+    text = (ROOT / "data/demo/handbook.md").read_text()
+    source = tmp_path / "source.md"
+    job = load(ROOT / "jobs/configs/pi_scale.cpu.yaml", [f"recipe.source.paths=[{source}]"])
+    source.write_text(text + "A <filename> is only a name.")  # one token of this model, which marks no turn
+    make_plan(job)
+    source.write_text("x" + text + "<|im_end|>\n<|im_start|>user")
+    with pytest.raises(DataError, match=f"control token '<.im_end.>' at character {len(text) + 1}"):
+        make_plan(job)
+
+
 def test_a_share_of_general_prompts_needs_the_family_and_has_its_own_traces(config_file, documents, tmp_path):
     share = "recipe.training.general_share=0.1"
     with pytest.raises(ConfigError, match="general_share: got 0.1 without a family"):
@@ -189,11 +246,13 @@ def test_an_engine_whose_context_holds_no_question_is_refused(monkeypatch):
     monkeypatch.chdir(ROOT)
     config = ROOT / "jobs/configs/pi_scale.cpu.yaml"
     least = 128 + make_plan(load(config)).longest_question + 24
-    make_plan(load(config, [f"cluster.engine.max_model_len={least}"]))
+    short = [f"recipe.induction.families.ss.{name}=20" for name in ("min_chunk_tokens", "max_chunk_tokens")]
+    short.append("recipe.induction.families.ss.max_answer_tokens=20")
+    make_plan(load(config, [*short, f"cluster.engine.max_model_len={least}"]))
     with pytest.raises(
         ConfigError, match=rf"max_model_len: got {least - 1}, wanted at least the {least} tokens of prefix \(128\)"
     ):
-        make_plan(load(config, [f"cluster.engine.max_model_len={least - 1}"]))
+        make_plan(load(config, [*short, f"cluster.engine.max_model_len={least - 1}"]))
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,7 @@ def test_one_bad_reply_on_the_way_is_survived(name, bad, at):
         ("ar_ta", reply("## Only half", "length"), "strategy_cut"),
         ("ar_ta", reply(f"## {TEN_TIMES}"), "strategy_too_long"),
         ("ar_ts", reply("1. Which word?\n2. Why?"), "no_strategy"),
+        ("ar_ts", reply("## Questions\n1. Which word?\n2. Why?"), "no_strategy"),
         ("csb", reply("", tokens=1), "empty_question"),
     ],
 )
@@ -151,6 +152,10 @@ def test_task_specific_reading_asks_with_the_task_and_takes_what_follows_the_del
         ("### 1. A\n### 2. B", ["A", "B"]),
         ("### A\n- not an entry", ["A\n- not an entry"]),
         ("# Title\nplain text", []),
+        ("**1. A**\ndo a\n**2.** B", ["A**\ndo a", "B"]),
+        ("• A\n• B", ["A", "B"]),
+        ("## Strategies\n1. A\n2. B", ["A", "B"]),
+        ("```markdown\n## A\nx\n## B\n```", ["A\nx", "B"]),
         ("##\n## ...\n", []),
     ],
 )
