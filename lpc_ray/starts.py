@@ -11,6 +11,8 @@ from lpc_ray.records import digest_of
 from lpc_ray.sources import read_text
 from lpc_ray.storage import Store, open_store
 
+TAKES_SOURCE = ("first_k", "strided_rope", "attention_matching")  # whose P tokens are tokens of the source, each once
+
 
 @dataclass(frozen=True)
 class Text:
@@ -42,7 +44,7 @@ class Starts:
     def check(self, initializer: InitializerName, num_tokens: int, where: str) -> None:
         """Raises: DataError when there is not enough to make a prefix of `num_tokens` of, ConfigError for another length."""
         got, wanted = f"{where}: got", f"wanted at least num_tokens = {num_tokens}"
-        if len(self.material) < num_tokens:
+        if initializer in TAKES_SOURCE and len(self.material) < num_tokens:
             raise DataError(f"{got} a source of {len(self.material)} tokens, {wanted}")
         if initializer == "text" and self.text is not None and len(self.text.token_ids) < num_tokens:
             raise DataError(f"{got} a text of {len(self.text.token_ids)} tokens in {self.text.path}, {wanted}")

@@ -15,14 +15,14 @@ TEMPLATE_TOKENS = 128
 def prompt_baselines(plan: Plan) -> list[tuple[str, int, Subject]]:
     """(name, tokens, subject) of the baselines that need no prefix: no context, whole document, document cut to P.
 
-    A document that leaves no room in the engine's context for question and reply has no row.
+    A document that leaves no room in the engine's context for question and reply has no row, one shorter than P is not cut.
     """
     found = [("no_context", 0, Subject("no_context"))]
     max_tokens = plan.config.recipe.verification.max_tokens
     taken = plan.longest_question + max_tokens + plan.benchmark.added_tokens(max_tokens) + TEMPLATE_TOKENS
     if len(plan.material) + taken <= plan.config.cluster.engine.max_model_len:
         found.append(("full_document", 0, _told(plan, "full_document", None)))
-    for size in sizes(plan):
+    for size in shorter_sizes(plan):
         found.append(("truncated", size, _told(plan, f"truncated-{size}", size)))
     return found
 
@@ -30,7 +30,8 @@ def prompt_baselines(plan: Plan) -> list[tuple[str, int, Subject]]:
 def untrained(plan: Plan) -> list[tuple[InitializerName, int]]:
     """(initializer, tokens) of the untrained prefixes that are baselines: the text prefill, and what the recipe adds."""
     names = dict.fromkeys(("first_k", *plan.config.recipe.initializers.training_free))
-    return [(name, size) for name in names for size in sizes(plan)]
+    sizes = {arm.num_tokens for arm in plan.arms}
+    return [(name, size) for name in names for size in (sorted(sizes) if name != "first_k" else shorter_sizes(plan))]
 
 
 def untrained_name(initializer: InitializerName) -> str:
@@ -83,8 +84,9 @@ def baseline_records(plan: Plan, run: Store) -> list[BaselineRecord]:
     return [baseline for baseline in found if baseline.tune or baseline.held_out]
 
 
-def sizes(plan: Plan) -> list[int]:
-    return sorted({arm.num_tokens for arm in plan.arms})
+def shorter_sizes(plan: Plan) -> list[int]:
+    """The prefix sizes that the source is long enough for."""
+    return sorted({arm.num_tokens for arm in plan.arms if arm.num_tokens <= len(plan.material)})
 
 
 def _told(plan: Plan, name: str, num_tokens: int | None) -> Subject:

@@ -13,6 +13,7 @@ from lpc_ray.cli import run_job
 from lpc_ray.config import load
 from lpc_ray.embedded_model import fetch_embedded_model
 from lpc_ray.errors import ConfigError, DataError, LPCError
+from lpc_ray.evidence.baselines import prompt_baselines, untrained
 from lpc_ray.induction import build_family, family_names
 from lpc_ray.matrix import arms, fingerprint
 from lpc_ray.plan import check_no_held_out_case, make_plan
@@ -288,6 +289,18 @@ def test_a_model_that_no_prefix_enters_or_fits_is_refused_before_anything_is_loa
         return
     with pytest.raises(ConfigError, match=message):
         make_plan(job)
+
+
+def test_a_prefix_longer_than_its_source_has_no_text_beside_it(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    sweep = "recipe.sweep=[{induction: curated, objective: ntp, initializer: sci, num_tokens: [128, 900], seed: 0}]"
+    plan = make_plan(load(ROOT / "jobs/configs/pi_scale.cpu.yaml", [sweep]))
+    assert [(name, size) for name, size, _ in prompt_baselines(plan)] == [
+        ("no_context", 0),
+        ("full_document", 0),
+        ("truncated", 128),
+    ]
+    assert untrained(plan) == [("first_k", 128)]
 
 
 def test_a_preview_is_asked_for_by_count_and_replaces_the_work(monkeypatch, capsys):

@@ -77,6 +77,8 @@ def test_too_little_to_start_from_is_refused_with_the_rule(tmp_path):
     with pytest.raises(DataError, match="got a source of 9 tokens, wanted at least num_tokens = 10"):
         starts.check("first_k", 10, "arm x")
     starts.check("text", 3, "arm x")
+    for longer in ("sci", "random_tokens", "random_vectors"):  # which draw again, or draw from elsewhere
+        starts.check(longer, 10, "arm x")
 
 
 def test_an_earlier_lpc_must_exist_be_one_and_have_the_length(tmp_path):
