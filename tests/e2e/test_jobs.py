@@ -74,7 +74,7 @@ def test_bad_input_is_one_line_and_exit_code_2_and_writes_nothing(tmp_path, over
 
 def test_an_engine_that_cannot_start_is_one_line(tmp_path):
     result = subprocess.run(
-        _command("verify", f"store.url={tmp_path}", "cluster.engine.max_model_len=100000"),
+        _command("verify", f"store.url={tmp_path}", "cluster.engine.extra={quantization: nonsense}"),
         cwd=ROOT,
         capture_output=True,
         text=True,
