@@ -5,6 +5,7 @@ from functools import lru_cache
 from typing import Any
 
 from lpc_ray.errors import ConfigError
+from lpc_ray.model_files import read_tokenizer
 from lpc_ray.prompting import with_system
 from lpc_ray.records import Message
 
@@ -46,6 +47,4 @@ class ChatRenderer:
 
 @lru_cache(maxsize=8)
 def _tokenizer(model: str, revision: str | None) -> Any:
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(model, revision=revision)
+    return read_tokenizer(model, revision)

@@ -181,8 +181,9 @@ def _verify(store: Store, options: argparse.Namespace) -> None:
 def _import(store: Store, options: argparse.Namespace) -> None:
     from lpc_ray.architecture import check_architecture
     from lpc_ray.embedded_model import resolve_model
-    from lpc_ray.identity import model_identity, text_config
+    from lpc_ray.identity import model_identity
     from lpc_ray.library import ImportRequest, add
+    from lpc_ray.model_files import text_config
 
     model = resolve_model(options.model)
     check_architecture(text_config(model, options.revision))

@@ -100,9 +100,10 @@ def _dequantise(gguf_folder: Path, staged: Path) -> None:
         gguf_file=_GGUF,
         quantization_config=GgufConfig(dequantize=True),
         dtype=torch.bfloat16,
+        trust_remote_code=False,
     )
     model.save_pretrained(staged)
-    AutoTokenizer.from_pretrained(gguf_folder, gguf_file=_GGUF).save_pretrained(staged)
+    AutoTokenizer.from_pretrained(gguf_folder, gguf_file=_GGUF, trust_remote_code=False).save_pretrained(staged)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import Any
 
 from lpc_ray.embedded_model import EMBEDDED_MODEL, model_cache
 from lpc_ray.errors import ArtifactError, ConfigError
+from lpc_ray.model_files import read_tokenizer, text_config
 from lpc_ray.records import digest_of
 
 _HASHED_WEIGHTS_BYTES = 2 << 30
@@ -69,15 +70,19 @@ def check_same(got: ModelIdentity, wanted: ModelIdentity, where: str) -> None:
 def model_identity(model: str, revision: str | None = None) -> ModelIdentity:
     """The identity of a model on disk or, by id, in the Hugging Face cache.
 
-    Raises: ConfigError when the config or tokenizer cannot be read.
+    Raises: ConfigError when the config or tokenizer cannot be read, or is not that of a model with keys and values per head.
     """
-    from transformers import AutoTokenizer
-
-    config = text_config(model, revision)
+    config, tokenizer = text_config(model, revision), read_tokenizer(model, revision)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(model, revision=revision)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"model {model!r}: {str(error).splitlines()[0]}") from error
+        return _identity(model, revision, config, tokenizer)
+    except AttributeError as error:
+        raise ConfigError(
+            f"model {model!r}: got a {config.model_type} config and a {type(tokenizer).__name__} without {error.name}, which "
+            "a prefix's identity needs"
+        ) from error
+
+
+def _identity(model: str, revision: str | None, config: Any, tokenizer: Any) -> ModelIdentity:
     fields = {key: value for key, value in config.to_dict().items() if key not in _NOT_IDENTITY}
     heads = config.num_attention_heads
     return ModelIdentity(
@@ -93,17 +98,6 @@ def model_identity(model: str, revision: str | None = None) -> ModelIdentity:
         head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
         max_positions=config.max_position_embeddings,
     )
-
-
-def text_config(model: str, revision: str | None = None) -> Any:
-    """The config of a model's text part. Raises: ConfigError when it cannot be read."""
-    from huggingface_hub.errors import StrictDataclassError
-    from transformers import AutoConfig
-
-    try:
-        return AutoConfig.from_pretrained(model, revision=revision).get_text_config()
-    except (OSError, ValueError, StrictDataclassError) as error:
-        raise ConfigError(f"model {model!r}: {str(error).splitlines()[0]}") from error
 
 
 def _weights_hash(folder: Path) -> str | None:

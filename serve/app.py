@@ -95,6 +95,7 @@ def llm_config(settings: ServerSettings):
             "max_num_seqs": settings.max_num_seqs,
             "enable_prefix_caching": True,
             "disable_sliding_window": True,
+            "trust_remote_code": False,
             "enable_prompt_tokens_details": True,
             "kv_transfer_config": {
                 "kv_connector": "LearnedPrefixConnector",

@@ -42,7 +42,7 @@ def measure_drift(setup: GroupSetup, folder: str, texts: list[tuple[list[Message
     torch.set_num_threads(setup.resources.threads)
     model = setup.recipe.model
     _, keys, values = load_prefix(folder, model_identity(setup.model, model.revision))
-    tokenizer = AutoTokenizer.from_pretrained(setup.model, revision=model.revision)
+    tokenizer = AutoTokenizer.from_pretrained(setup.model, revision=model.revision, trust_remote_code=False)
     rows = []
     for messages, reply in texts:
         ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False)

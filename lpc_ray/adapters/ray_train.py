@@ -190,7 +190,9 @@ def load_backbone(model: str, revision: str | None, dtype: str):
 
     from lpc_ray.prefix import attach
 
-    backbone = AutoModelForCausalLM.from_pretrained(model, revision=revision, dtype=getattr(torch, dtype))
+    backbone = AutoModelForCausalLM.from_pretrained(
+        model, revision=revision, dtype=getattr(torch, dtype), trust_remote_code=False
+    )
     if torch.cuda.is_available():
         backbone = backbone.to(torch.device("cuda", torch.cuda.current_device()))
     return attach(backbone)

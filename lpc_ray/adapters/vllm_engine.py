@@ -86,6 +86,7 @@ class VLLMEngine:
             "disable_log_stats": True,
             **(whole_prompts(settings.max_model_len) if current_platform.is_cpu() else {}),
             **settings.extra,
+            "trust_remote_code": False,
         }
         try:
             self._engine = AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
