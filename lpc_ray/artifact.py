@@ -1,16 +1,15 @@
-"""The LPC on disk: a folder with `prefix.safetensors` and `lpc.json`, named by its digest.
+"""The LPC in a store: a folder with `prefix.safetensors` and `lpc.json`, named by its digest.
 
-Published by writing beside the target and renaming; in an object store the manifest is written last, and a folder
-without a manifest does not exist. Nothing is pickled.
+Published by writing beside the target and renaming; in an object store, and where a damaged artifact is replaced, the
+manifest is written last, and a folder without a manifest does not exist. Nothing is pickled.
 """
 
 import os
 import shutil
 import uuid
-from dataclasses import asdict, dataclass, field, replace
-from json import JSONDecodeError, loads
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from blake3 import blake3
@@ -21,43 +20,12 @@ from safetensors.torch import save as save_tensors
 from lpc_ray.errors import ArtifactError, PrefixNotFoundError, StorageError
 from lpc_ray.handles import MANIFEST_FILE
 from lpc_ray.identity import ModelIdentity, check_same
+from lpc_ray.manifest import Manifest, parse_manifest
 from lpc_ray.records import digest_of
-from lpc_ray.storage import TEMPORARY, Store
+from lpc_ray.storage import TEMPORARY, Store, remove_stale
 
-SCHEMA_VERSION = 2
 TENSOR_FILE = "prefix.safetensors"
-LAYOUT = "LPHD"
-Kind = Literal["cartridge", "reasoncache", "kv_prefix", "skill"]
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """`lpc.json`. `digest` covers the tensors and the identity; provenance, costs and verification may be told anew.
-
-    layout: LPHD, layers × prefix tokens × KV heads × head dim.
-    Keys are stored after RoPE, as if at positions 0…num_tokens−1, of which the first `frozen_tokens` were not trained.
-    """
-
-    digest: str
-    identity: ModelIdentity
-    num_tokens: int
-    frozen_tokens: int
-    dtype: str
-    kind: Kind = "cartridge"
-    layout: str = LAYOUT
-    position_rule: str = "own phases 0..P-1; the prompt starts at the sum of visible lengths"
-    k_max: int = 1
-    provenance: dict[str, Any] = field(default_factory=dict)
-    costs: dict[str, Any] = field(default_factory=dict)
-    verification: dict[str, Any] = field(default_factory=dict)
-    schema_version: int = SCHEMA_VERSION
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of K and V: layers · KV heads · head dim · 2 · bytes(dtype) · P."""
-        who = self.identity
-        size = getattr(torch, self.dtype).itemsize
-        return who.num_layers * who.num_kv_heads * who.head_dim * 2 * size * self.num_tokens
+Loaded = tuple[Manifest, torch.Tensor, torch.Tensor]
 
 
 def prefix_digest(keys: torch.Tensor, values: torch.Tensor, identity: ModelIdentity, frozen_tokens: int) -> str:
@@ -76,6 +44,24 @@ def digest_of_hash(
     return digest_of(tensor_hash, shape, str(dtype), frozen_tokens, compared)
 
 
+def describe(
+    keys: torch.Tensor, values: torch.Tensor, identity: ModelIdentity, frozen_tokens: int, **told: Any
+) -> Manifest:
+    """The manifest of keys and values [L, P, H, D] of one dtype. `told`: kind, k_max, provenance, costs, verification.
+
+    Raises: ArtifactError for shapes that do not fit the identity or values that are not finite.
+    """
+    _check_tensors(keys, values, identity, where="publish")
+    return Manifest(
+        digest=prefix_digest(keys, values, identity, frozen_tokens),
+        identity=identity,
+        num_tokens=keys.shape[1],
+        frozen_tokens=frozen_tokens,
+        dtype=str(keys.dtype).removeprefix("torch."),
+        **told,
+    )
+
+
 def publish(
     store: Store,
     keys: torch.Tensor,
@@ -84,34 +70,46 @@ def publish(
     frozen_tokens: int,
     **told: Any,
 ) -> Manifest:
-    """Write an LPC into `store` (once: the same tensors and identity are one artifact) and return its manifest.
+    """Write an LPC into `store` and return its manifest, with arguments as for `describe`.
 
-    keys, values: [L, P, H, D], same dtype. `told`: kind, provenance, costs, verification.
-    Raises: ArtifactError for shapes that do not fit the identity or values that are not finite; StorageError.
+    The same tensors and identity are one artifact: what the store holds of it stays, and is replaced where damaged.
+    Raises: ArtifactError as `describe`; StorageError.
     """
-    _check_tensors(keys, values, identity, where="publish")
-    digest = prefix_digest(keys, values, identity, frozen_tokens)
-    manifest = Manifest(
-        digest=digest,
-        identity=identity,
-        num_tokens=keys.shape[1],
-        frozen_tokens=frozen_tokens,
-        dtype=str(keys.dtype).removeprefix("torch."),
-        **told,
-    )
-    if store.exists(f"{digest}/{MANIFEST_FILE}"):
+    manifest = describe(keys, values, identity, frozen_tokens, **told)
+    if _is_whole(store, manifest):
         return manifest
     tensors = save_tensors({"keys": keys.detach().cpu().contiguous(), "values": values.detach().cpu().contiguous()})
-    staged = f"{TEMPORARY}{uuid.uuid4().hex}" if store.is_local else digest
+    if store.is_local and not store.exists(manifest.digest):
+        _write_beside(store, manifest, tensors)
+    else:
+        _write_in_place(store, manifest, tensors)
+    return manifest
+
+
+def _is_whole(store: Store, manifest: Manifest) -> bool:
+    try:
+        load_stored(store, manifest.digest, manifest.identity)
+    except (ArtifactError, PrefixNotFoundError):
+        return False
+    return True
+
+
+def _write_beside(store: Store, manifest: Manifest, tensors: bytes) -> None:
+    staged = f"{TEMPORARY}{uuid.uuid4().hex}"
     try:
         store.write_bytes(f"{staged}/{TENSOR_FILE}", tensors)
         store.write_json(f"{staged}/{MANIFEST_FILE}", asdict(manifest))
-        if store.is_local:
-            _rename_unless_present(Path(store.path(staged)), Path(store.path(digest)))
+        remove_stale(store.path())
+        _rename_unless_present(Path(store.path(staged)), Path(store.path(manifest.digest)))
     finally:
-        if store.is_local:
-            shutil.rmtree(store.path(staged), ignore_errors=True)
-    return manifest
+        shutil.rmtree(store.path(staged), ignore_errors=True)
+
+
+def _write_in_place(store: Store, manifest: Manifest, tensors: bytes) -> None:
+    """A manifest that is right once the tensors are stays, with what it tells."""
+    store.write_bytes(f"{manifest.digest}/{TENSOR_FILE}", tensors)
+    if not _is_whole(store, manifest):
+        store.write_json(f"{manifest.digest}/{MANIFEST_FILE}", asdict(manifest))
 
 
 def _rename_unless_present(staged: Path, target: Path) -> None:
@@ -125,13 +123,10 @@ def _rename_unless_present(staged: Path, target: Path) -> None:
 def tell(store: Store, digest: str, verification: dict[str, Any]) -> Manifest:
     """Set what the manifest of LPC `digest` tells of its verification; the digest does not cover that.
 
-    Raises: PrefixNotFoundError for a digest the store does not hold.
+    Raises: as `stored_manifest`.
     """
-    path = f"{digest}/{MANIFEST_FILE}"
-    if not store.exists(path):
-        raise PrefixNotFoundError(f"prefix {digest}: not in {store}")
-    manifest = replace(parse_manifest(store.read_bytes(path).decode(), store.path(path)), verification=verification)
-    store.write_json(path, asdict(manifest))
+    manifest = replace(stored_manifest(store, digest), verification=verification)
+    store.write_json(f"{digest}/{MANIFEST_FILE}", asdict(manifest))
     return manifest
 
 
@@ -150,62 +145,64 @@ def read_manifest(folder: Path | str) -> Manifest:
     return parse_manifest(text, where=str(path))
 
 
-def parse_manifest(text: str, where: str) -> Manifest:
-    """Raises: ArtifactError for anything but a manifest of this schema version."""
-    try:
-        raw = loads(text)
-        version = raw["schema_version"]
-        if version != SCHEMA_VERSION:
-            raise ArtifactError(f"{where}: got schema_version {version}, wanted {SCHEMA_VERSION}")
-        manifest = Manifest(**{**raw, "identity": ModelIdentity(**raw["identity"])})
-        who = manifest.identity
-        counts = (manifest.num_tokens, manifest.frozen_tokens, who.num_layers, who.num_kv_heads, who.head_dim)
-        if not all(type(count) is int for count in counts):
-            raise ArtifactError(
-                f"{where}: got tokens, frozen tokens, layers, KV heads, head dim {counts}, wanted integers"
-            )
-        if not isinstance(getattr(torch, manifest.dtype, None), torch.dtype):
-            raise ArtifactError(f"{where}: got dtype {manifest.dtype!r}, wanted a torch dtype")
-        return manifest
-    except (JSONDecodeError, KeyError, TypeError, AttributeError) as error:
-        raise ArtifactError(f"{where}: not an LPC manifest: {type(error).__name__}: {error}") from error
-
-
 def stored_manifest(store: Store, digest: str) -> Manifest:
     """The manifest of LPC `digest` in a store of artifacts.
 
-    Raises: PrefixNotFoundError for a digest the store does not hold, ArtifactError for a malformed manifest.
+    Raises: PrefixNotFoundError for a digest the store does not hold, ArtifactError for a manifest that is malformed or of
+    another digest, StorageError.
     """
     path = f"{digest}/{MANIFEST_FILE}"
     if not store.exists(path):
         raise PrefixNotFoundError(f"prefix {digest}: not in {store}")
-    return parse_manifest(store.read_bytes(path).decode("utf-8", "replace"), where=store.path(path))
+    manifest = parse_manifest(store.read_bytes(path).decode("utf-8", "replace"), where=store.path(path))
+    if manifest.digest != digest:
+        raise ArtifactError(f"{store.path(path)}: got digest {manifest.digest}, wanted {digest}")
+    return manifest
 
 
-def load_prefix(folder: Path | str, wanted: ModelIdentity) -> tuple[Manifest, torch.Tensor, torch.Tensor]:
+def load_stored(store: Store, digest: str, wanted: ModelIdentity | None = None) -> Loaded:
+    """Manifest, keys and values [L, P, H, D] of LPC `digest` as `store` itself holds them, checked as `load_prefix` does.
+
+    wanted None: for the model that the manifest names. Raises: as `stored_manifest` and `load_prefix`.
+    """
+    manifest, path = stored_manifest(store, digest), f"{digest}/{TENSOR_FILE}"
+    check_same(manifest.identity, wanted or manifest.identity, where=f"prefix {digest}")
+    if not store.exists(path):
+        raise ArtifactError(f"{store.path(path)}: corrupt or missing tensors: no such file")
+    return manifest, *_tensors_of(store.read_bytes(path), manifest, store.path(path))
+
+
+def load_prefix(folder: Path | str, wanted: ModelIdentity) -> Loaded:
     """Manifest, keys and values [L, P, H, D] of the LPC in local `folder`, checked against the model and the digest.
 
     Raises: PrefixNotFoundError; ArtifactError for another model, a corrupt file, or tensors that do not fit.
     """
-    manifest = read_manifest(folder)
+    manifest, path = read_manifest(folder), Path(folder) / TENSOR_FILE
     check_same(manifest.identity, wanted, where=str(folder))
-    path = Path(folder) / TENSOR_FILE
     try:
-        tensors = load_tensors(path.read_bytes())
-        keys, values = tensors["keys"], tensors["values"]
-    except (OSError, SafetensorError, KeyError) as error:
+        data = path.read_bytes()
+    except OSError as error:
         raise ArtifactError(f"{path}: corrupt or missing tensors: {error}") from error
-    _check_tensors(keys, values, manifest.identity, where=str(path))
+    return manifest, *_tensors_of(data, manifest, str(path))
+
+
+def _tensors_of(data: bytes, manifest: Manifest, where: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Keys and values in a safetensors file. Raises: ArtifactError unless they are those of the manifest."""
+    try:
+        tensors = load_tensors(data)
+        keys, values = tensors["keys"], tensors["values"]
+    except (SafetensorError, KeyError) as error:
+        raise ArtifactError(f"{where}: corrupt or missing tensors: {error}") from error
+    _check_tensors(keys, values, manifest.identity, where)
     got, told = (keys.shape[1], str(keys.dtype)), (manifest.num_tokens, f"torch.{manifest.dtype}")
-    if got != told or not 0 <= manifest.frozen_tokens <= manifest.num_tokens:
+    if got != told:
         raise ArtifactError(
-            f"{path}: got {got[0]} tokens of {got[1]}, wanted {told[0]} of {told[1]}, {manifest.frozen_tokens} of them frozen, "
-            "as the manifest tells"
+            f"{where}: got {got[0]} tokens of {got[1]}, wanted {told[0]} of {told[1]}, as the manifest tells"
         )
     digest = prefix_digest(keys, values, manifest.identity, manifest.frozen_tokens)
     if digest != manifest.digest:
-        raise ArtifactError(f"{path}: got digest {digest} from the tensors, wanted {manifest.digest} of the manifest")
-    return manifest, keys, values
+        raise ArtifactError(f"{where}: got digest {digest} from the tensors, wanted {manifest.digest} of the manifest")
+    return keys, values
 
 
 def _check_tensors(keys: torch.Tensor, values: torch.Tensor, identity: ModelIdentity, where: str) -> None:
@@ -223,15 +220,21 @@ def _check_tensors(keys: torch.Tensor, values: torch.Tensor, identity: ModelIden
 def fetch(store: Store, digest: str, cache: Path) -> Path:
     """A local folder that holds LPC `digest`: the store's own where it is local, else a copy below `cache`.
 
-    Raises: PrefixNotFoundError for a digest the store does not hold.
+    A copy that differs from the store's manifest, or has not its digest, is fetched again.
+    Raises: as `stored_manifest`, and ArtifactError for an object store whose tensors are corrupt; no copy is kept then.
     """
-    if not store.exists(f"{digest}/{MANIFEST_FILE}"):
-        raise PrefixNotFoundError(f"prefix {digest}: not in {store}")
+    manifest = stored_manifest(store, digest)
     if store.is_local:
         return Path(store.path(digest))
-    target = cache / digest
-    if not (target / MANIFEST_FILE).exists():
-        local = Store(str(cache))
-        local.write_bytes(f"{digest}/{TENSOR_FILE}", store.read_bytes(f"{digest}/{TENSOR_FILE}"))
-        local.write_bytes(f"{digest}/{MANIFEST_FILE}", store.read_bytes(f"{digest}/{MANIFEST_FILE}"))
-    return target
+    local = Store(str(cache))
+    if not (_is_whole(local, manifest) and stored_manifest(local, digest) == manifest):
+        local.remove(digest)
+        _, keys, values = load_stored(store, digest)
+        publish(local, keys, values, manifest.identity, manifest.frozen_tokens, **told_by(manifest))
+    return cache / digest
+
+
+def told_by(manifest: Manifest) -> dict[str, Any]:
+    """What a manifest tells beside its tensors and their model, as arguments of `publish`."""
+    names = ("kind", "position_rule", "k_max", "provenance", "costs", "verification")
+    return {name: getattr(manifest, name) for name in names}

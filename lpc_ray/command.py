@@ -14,12 +14,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from lpc_ray.console import Parser, exit_on_error
-from lpc_ray.errors import ConfigError, PrefixNotFoundError
+from lpc_ray.console import Parser, exit_on_error, printable
+from lpc_ray.errors import LPCError, PrefixNotFoundError
 from lpc_ray.storage import Store
 
 if TYPE_CHECKING:
-    from lpc_ray.artifact import Manifest
+    from lpc_ray.manifest import Manifest
 
 DEFAULT_STORE = "lpc_library"
 REPORT = "report.json"
@@ -27,10 +27,8 @@ REPORT = "report.json"
 
 def main(arguments: list[str] | None = None) -> None:
     """Run one command; exits with 2 and one line for an error of the user's."""
-    options = _parser().parse_args(arguments)
     with exit_on_error():
-        if not options.store:
-            raise ConfigError("--store: got nothing, wanted a folder or URL")
+        options = _parser().parse_args(arguments)
         options.work(Store(options.store), options)
 
 
@@ -68,7 +66,6 @@ def _parser() -> Parser:
 
 
 def _list(store: Store, options: argparse.Namespace) -> None:
-    from lpc_ray.errors import ArtifactError
     from lpc_ray.library import entries
 
     if not store.names():
@@ -79,14 +76,12 @@ def _list(store: Store, options: argparse.Namespace) -> None:
         return
     print(f"{'handle':<36} {'digest':<12} {'kind':<11} {'tokens':>6} {'MiB':>7}  model")
     for handle, digest, manifest in found:
-        if isinstance(manifest, ArtifactError | PrefixNotFoundError):
-            print(f"{handle or '-':<36} {digest[:12]} {manifest}")
+        if isinstance(manifest, LPCError):
+            print(printable(f"{handle or '-':<36} {digest[:12] or '-':<12} {manifest}"))
             continue
         size = manifest.num_bytes / 2**20
-        print(
-            f"{handle or '-':<36} {digest[:12]} {manifest.kind:<11} {manifest.num_tokens:>6} {size:>7.1f}  "
-            f"{manifest.identity.model_id}{_origin(manifest)}"
-        )
+        told = f"{manifest.kind:<11} {manifest.num_tokens:>6} {size:>7.1f}  {manifest.identity.model_id}{_origin(manifest)}"
+        print(printable(f"{handle or '-':<36} {digest[:12]} {told}"))
 
 
 def _origin(manifest: "Manifest") -> str:
@@ -105,7 +100,7 @@ def _inspect(store: Store, options: argparse.Namespace) -> None:
     digest = find_digest(store, options.handle)
     print(describe(stored_manifest(store / ARTIFACTS, digest)))
     for line in _reported(store, digest):
-        print(line)
+        print(printable(line))
 
 
 def _reported(store: Store, digest: str) -> list[str]:
@@ -113,10 +108,12 @@ def _reported(store: Store, digest: str) -> list[str]:
     if not store.exists(REPORT):
         return []
     report = store.read_json(REPORT)
-    arms = report.get("arms", []) if isinstance(report, dict) else []
+    arms = report.get("arms") if isinstance(report, dict) else None
+    told = [arm for arm in arms if isinstance(arm, dict)] if isinstance(arms, list) else []
     return [
-        f"{'held-out':<18} {arm['passed']}/{arm['total']} as {arm['name']}, step {arm['best_step']} ({store.path(REPORT)})"
-        for arm in arms
+        f"{'held-out':<18} {arm.get('passed')}/{arm['total']} as {arm.get('name')}, step {arm.get('best_step')} "
+        f"({store.path(REPORT)})"
+        for arm in told
         if arm.get("digest") == digest and arm.get("total")
     ]
 
@@ -153,7 +150,7 @@ def describe(manifest: "Manifest") -> str:
     ):
         lines.append((title, "" if told else "none recorded"))
         lines += [(f"  {name}", _short(value)) for name, value in sorted(told.items())]
-    return "\n".join(f"{name:<18} {value}".rstrip() for name, value in lines)
+    return "\n".join(printable(f"{name:<18} {value}".rstrip()) for name, value in lines)
 
 
 def _short(value) -> str:
@@ -162,15 +159,13 @@ def _short(value) -> str:
 
 
 def _verify(store: Store, options: argparse.Namespace) -> None:
-    from lpc_ray.artifact import stored_manifest
-    from lpc_ray.embedded_model import prefix_cache, resolve_model
-    from lpc_ray.handles import ARTIFACTS
+    from lpc_ray.embedded_model import resolve_model
     from lpc_ray.identity import model_identity
-    from lpc_ray.library import load, resolve
+    from lpc_ray.library import load, made_for
 
-    told = stored_manifest(store / ARTIFACTS, resolve(store, options.handle, prefix_cache())).identity
+    told = made_for(store, options.handle)
     model, revision = (options.model, None) if options.model else (told.model_id, told.revision)
-    manifest, keys, _ = load(store, options.handle, model_identity(resolve_model(model), revision), prefix_cache())
+    manifest, keys, _ = load(store, options.handle, model_identity(resolve_model(model), revision))
     weights = "weights" if manifest.identity.weights_hash else "weights not hashed"
     print(
         f"{options.handle}: whole and made for {model}: digest {manifest.digest}, {list(keys.shape)} {manifest.dtype}, all "
@@ -195,10 +190,9 @@ def _import(store: Store, options: argparse.Namespace) -> None:
 
 
 def _export(store: Store, options: argparse.Namespace) -> None:
-    from lpc_ray.embedded_model import prefix_cache
     from lpc_ray.library import export
 
-    for name in export(store, options.handle, options.format, options.out, prefix_cache()):
+    for name in export(store, options.handle, options.format, options.out):
         print(options.out / name)
 
 

@@ -10,9 +10,11 @@ from typing import IO, Any
 import torch
 from blake3 import blake3
 
-from lpc_ray.artifact import MANIFEST_FILE, TENSOR_FILE, Manifest, digest_of_hash, parse_manifest
-from lpc_ray.errors import ArtifactError, PrefixNotFoundError, StorageError
+from lpc_ray.artifact import TENSOR_FILE, digest_of_hash, stored_manifest
+from lpc_ray.errors import ArtifactError, StorageError
+from lpc_ray.handles import MANIFEST_FILE
 from lpc_ray.identity import ModelIdentity, check_same
+from lpc_ray.manifest import Manifest
 from lpc_ray.storage import Store
 
 CHUNK_BYTES = 512 << 10
@@ -27,16 +29,7 @@ def fetch_manifest(store: Store, digest: str, wanted: ModelIdentity) -> Manifest
     """
     if len(digest) != 32 or set(digest) - set("0123456789abcdef"):
         raise ArtifactError(f"got digest {digest[:80]!r}, wanted 32 hexadecimal digits")
-    path = f"{digest}/{MANIFEST_FILE}"
-    if not store.exists(path):
-        raise PrefixNotFoundError(f"prefix {digest}: not in {store}")
-    try:
-        text = store.read_bytes(path).decode()
-    except UnicodeDecodeError as error:
-        raise ArtifactError(f"{path}: not an LPC manifest: {error}") from error
-    manifest = parse_manifest(text, where=path)
-    if manifest.digest != digest:
-        raise ArtifactError(f"{path}: got digest {manifest.digest}, wanted {digest}")
+    manifest = stored_manifest(store, digest)
     check_same(manifest.identity, wanted, where=f"prefix {digest}")
     return manifest
 

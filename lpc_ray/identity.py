@@ -8,13 +8,16 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field
 
 from lpc_ray.embedded_model import EMBEDDED_MODEL, model_cache
 from lpc_ray.errors import ArtifactError, ConfigError
 from lpc_ray.model_files import read_tokenizer, text_config
 from lpc_ray.records import digest_of
 
+Count = Annotated[int, Field(gt=0, lt=2**31)]
 _HASHED_WEIGHTS_BYTES = 2 << 30
 _NOT_IDENTITY = {
     "_name_or_path",
@@ -37,6 +40,8 @@ class ModelIdentity:
     `model_id` and `revision` are how the user named the model; they inform and are not compared.
     """
 
+    __pydantic_config__ = ConfigDict(strict=True, extra="forbid")
+
     model_id: str
     revision: str | None
     config_hash: str
@@ -44,10 +49,10 @@ class ModelIdentity:
     tokenizer_hash: str
     chat_template_hash: str
     rope: str
-    num_layers: int
-    num_kv_heads: int
-    head_dim: int
-    max_positions: int
+    num_layers: Count
+    num_kv_heads: Count
+    head_dim: Count
+    max_positions: Count
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -7,12 +7,13 @@ from typing import Any
 
 import torch
 
-from lpc_ray.artifact import Manifest, fetch, load_prefix, publish, stored_manifest
+from lpc_ray.artifact import Loaded, describe, fetch, load_prefix, load_stored, publish, stored_manifest, told_by
 from lpc_ray.convert import ExportFormat, Foreign, ImportFormat, read_foreign, write_foreign
 from lpc_ray.convert.layers import Layout
-from lpc_ray.errors import ArtifactError, PrefixNotFoundError
-from lpc_ray.handles import ARTIFACTS, check_handle, find_digest, list_handles, parts_of, set_handle
-from lpc_ray.identity import ModelIdentity
+from lpc_ray.errors import ArtifactError, LPCError
+from lpc_ray.handles import ARTIFACTS, check_new_handle, find_digest, handle_names, parts_of, read_handle, set_handle
+from lpc_ray.identity import ModelIdentity, check_same
+from lpc_ray.manifest import Manifest
 from lpc_ray.storage import Store
 
 
@@ -32,7 +33,7 @@ def add(store: Store, request: ImportRequest, identity: ModelIdentity) -> Manife
 
     Raises: ArtifactError for a file that does not fit the model, ConfigError for a malformed handle, StorageError.
     """
-    check_handle(request.handle)
+    check_new_handle(request.handle)
     foreign = read_foreign(request.path, request.format, identity, request.layout)
     told: dict[str, Any] = {
         "imported_from": request.format,
@@ -71,82 +72,101 @@ def _file_digest(path: Path) -> str:
     return hasher.hexdigest()
 
 
-def load(store: Store, expression: str, identity: ModelIdentity | None, cache: Path) -> tuple[Manifest, Any, Any]:
+def load(store: Store, expression: str, identity: ModelIdentity | None = None, cache: Path | None = None) -> Loaded:
     """Manifest, keys and values [L, P, H, D] of a handle, digest or composition, checked against its digest and the model.
 
-    identity None: the LPC's own, which checks everything but the model.
+    identity None: the LPC's own, which checks everything but the model. cache: where copies of what lies in an object store
+    are kept; None reads the store itself. Nothing is written into the store.
     Raises: PrefixNotFoundError, ArtifactError.
     """
-    digest = resolve(store, expression, cache)
-    wanted = identity or stored_manifest(store / ARTIFACTS, digest).identity
-    return load_prefix(fetch(store / ARTIFACTS, digest, cache), wanted)
+    digests, artifacts = resolve(store, expression), store / ARTIFACTS
+    wanted = identity or stored_manifest(artifacts, digests[0]).identity
+
+    def read(digest: str) -> Loaded:
+        if cache is None:
+            return load_stored(artifacts, digest, wanted)
+        return load_prefix(fetch(artifacts, digest, cache), wanted)
+
+    parts = [read(digest) for digest in digests]
+    return parts[0] if len(parts) == 1 else compose(parts)
 
 
-def export(store: Store, expression: str, format: ExportFormat, out: Path, cache: Path) -> list[str]:
+def export(store: Store, expression: str, format: ExportFormat, out: Path) -> list[str]:
     """Write the LPC in a foreign format into the new folder `out`; returns the names of the files."""
-    return write_foreign(out, format, *load(store, expression, None, cache))
+    return write_foreign(out, format, *load(store, expression))
 
 
-def resolve(store: Store, expression: str, cache: Path) -> str:
-    """The digest that a handle, a digest or a composition `a+b` stands for; a composition is made and published."""
-    digests = [find_digest(store, part) for part in parts_of(expression)]
-    return digests[0] if len(digests) == 1 else compose(store, digests, cache).digest
+def resolve(store: Store, expression: str) -> list[str]:
+    """The digests that a handle, a digest or a composition `a+b` stands for, in order."""
+    return [find_digest(store, part) for part in parts_of(expression)]
+
+
+def made_for(store: Store, expression: str) -> ModelIdentity:
+    """The model that what `expression` stands for was made for, as it names it."""
+    return stored_manifest(store / ARTIFACTS, resolve(store, expression)[0]).identity
 
 
 def adopt(store: Store, expression: str, into: Store, identity: ModelIdentity, cache: Path) -> Manifest:
     """Copy what `expression` stands for in one store into another, whole, after checking it against the model."""
     manifest, keys, values = load(store, expression, identity, cache)
-    told = {name: getattr(manifest, name) for name in ("kind", "k_max", "provenance", "costs", "verification")}
-    return publish(into / ARTIFACTS, keys, values, manifest.identity, manifest.frozen_tokens, **told)
+    return publish(into / ARTIFACTS, keys, values, manifest.identity, manifest.frozen_tokens, **told_by(manifest))
 
 
-def compose(store: Store, digests: list[str], cache: Path, drop_later_sinks: bool = False) -> Manifest:
+def compose(parts: list[Loaded], drop_later_sinks: bool = False) -> Loaded:
     """One LPC of several, their keys and values concatenated in order, each with its own phases from 0.
 
     drop_later_sinks: leave out the frozen positions of all but the first (arXiv 2608.30647).
     Prefixes that were not trained beside others interfere; `k_max` is the least of theirs.
     Raises: ArtifactError for prefixes of different models, or more tokens than the context holds.
     """
-    artifacts = store / ARTIFACTS
-    identity = stored_manifest(artifacts, digests[0]).identity
-    loaded = [load_prefix(fetch(artifacts, digest, cache), identity) for digest in digests]
-    dtypes = {manifest.dtype for manifest, _, _ in loaded}
+    first = parts[0][0]
+    identity, digests = first.identity, [manifest.digest for manifest, _, _ in parts]
+    where = f"composition of {', '.join(digests)}"
+    for manifest, _, _ in parts:
+        check_same(manifest.identity, identity, where)
+    dtypes = {manifest.dtype for manifest, _, _ in parts}
     if len(dtypes) > 1:
-        raise ArtifactError(f"composition of {', '.join(digests)}: got dtypes {', '.join(sorted(dtypes))}, wanted one")
-    skipped = [0, *(manifest.frozen_tokens if drop_later_sinks else 0 for manifest, _, _ in loaded[1:])]
-    keys = torch.cat([keys[:, skip:] for skip, (_, keys, _) in zip(skipped, loaded, strict=True)], dim=1)
-    values = torch.cat([values[:, skip:] for skip, (_, _, values) in zip(skipped, loaded, strict=True)], dim=1)
+        raise ArtifactError(f"{where}: got dtypes {', '.join(sorted(dtypes))}, wanted one")
+    skipped = [0, *(manifest.frozen_tokens if drop_later_sinks else 0 for manifest, _, _ in parts[1:])]
+    keys = torch.cat([keys[:, skip:] for skip, (_, keys, _) in zip(skipped, parts, strict=True)], dim=1)
+    values = torch.cat([values[:, skip:] for skip, (_, _, values) in zip(skipped, parts, strict=True)], dim=1)
     if keys.shape[1] >= identity.max_positions:
         raise ArtifactError(
-            f"composition of {', '.join(digests)}: got {keys.shape[1]} tokens, wanted fewer than the context of "
-            f"{identity.max_positions}"
+            f"{where}: got {keys.shape[1]} tokens, wanted fewer than the context of {identity.max_positions}"
         )
-    first = loaded[0][0]
-    return publish(
-        artifacts,
+    manifest = describe(
         keys,
         values,
         identity,
         first.frozen_tokens,
         kind=first.kind,
-        k_max=min(manifest.k_max for manifest, _, _ in loaded),
+        k_max=min(manifest.k_max for manifest, _, _ in parts),
         provenance={"composed_of": digests, "dropped_sinks": sum(skipped)},
     )
+    return manifest, keys, values
 
 
-def entries(store: Store) -> list[tuple[str, str, Manifest | ArtifactError | PrefixNotFoundError]]:
+def entries(store: Store) -> list[tuple[str, str, Manifest | LPCError]]:
     """(handle, digest, manifest) of every handle, then of the artifacts without one under the handle "".
 
-    Where an artifact is missing or its manifest malformed, the error stands in the manifest's place.
+    Where a handle or manifest is malformed, or an artifact missing, the error stands in the manifest's place; the digest of a
+    malformed handle is "".
     """
-    handles = list_handles(store)
-    unnamed = sorted(set((store / ARTIFACTS).names()) - set(handles.values()))
-    named = [*handles.items(), *(("", digest) for digest in unnamed)]
-    return [(handle, digest, _manifest_or_error(store / ARTIFACTS, digest)) for handle, digest in named]
+    named = [_entry(store, handle) for handle in handle_names(store)]
+    unnamed = sorted(set((store / ARTIFACTS).names()) - {digest for _, digest, _ in named})
+    return [*named, *(("", digest, _manifest_or_error(store, digest)) for digest in unnamed)]
 
 
-def _manifest_or_error(artifacts: Store, digest: str) -> Manifest | ArtifactError | PrefixNotFoundError:
+def _entry(store: Store, handle: str) -> tuple[str, str, Manifest | LPCError]:
     try:
-        return stored_manifest(artifacts, digest)
-    except (ArtifactError, PrefixNotFoundError) as error:
+        digest = read_handle(store, handle)
+    except LPCError as error:
+        return handle, "", error
+    return handle, digest, _manifest_or_error(store, digest)
+
+
+def _manifest_or_error(store: Store, digest: str) -> Manifest | LPCError:
+    try:
+        return stored_manifest(store / ARTIFACTS, digest)
+    except LPCError as error:
         return error

@@ -3,9 +3,10 @@
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from lpc_ray.artifact import TENSOR_FILE, Manifest
+from lpc_ray.artifact import TENSOR_FILE
 from lpc_ray.fetching import fetch_checked, fetch_manifest
 from lpc_ray.identity import ModelIdentity
+from lpc_ray.manifest import Manifest
 from lpc_ray.serving.sizing import check_kind
 from lpc_ray.serving.spare import make_spare, take_spare
 from lpc_ray.storage import Store

@@ -7,11 +7,11 @@ anything is copied, and what does not fit is refused in one line. Each format is
 from pathlib import Path
 from typing import Literal, get_args
 
-from lpc_ray.artifact import Manifest
 from lpc_ray.convert import cartridges, knlp, peft
 from lpc_ray.convert.files import new_folder
 from lpc_ray.convert.layers import Foreign, Layout
 from lpc_ray.identity import ModelIdentity
+from lpc_ray.manifest import Manifest
 
 ImportFormat = Literal["cartridges", "peft", "knlp"]
 ExportFormat = Literal["cartridges", "peft", "peft_prefix_tuning"]

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from lpc_ray.artifact import Manifest
 from lpc_ray.convert.files import load_tensors_only
 from lpc_ray.convert.layers import Foreign, stack
 from lpc_ray.errors import ArtifactError
 from lpc_ray.identity import ModelIdentity
+from lpc_ray.manifest import Manifest
 
 FILE = "cartridge.pt"
 

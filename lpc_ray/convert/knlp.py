@@ -9,12 +9,12 @@ import json
 from pathlib import Path
 from typing import Any, get_args
 
-from lpc_ray.artifact import Kind
 from lpc_ray.convert import cartridges
 from lpc_ray.convert.files import load_tensors_only, read_fields, read_json
 from lpc_ray.convert.layers import Foreign, Layout, stack
 from lpc_ray.errors import ArtifactError
 from lpc_ray.identity import ModelIdentity
+from lpc_ray.manifest import Kind
 
 FILE = "cartridge.pt"
 PAIRS = ("kv_data", "past_key_values")

@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 import torch
 
-from lpc_ray.artifact import Kind
 from lpc_ray.errors import ArtifactError
 from lpc_ray.identity import ModelIdentity
+from lpc_ray.manifest import Kind
 
 Layout = Literal["heads_first", "tokens_first"]
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)

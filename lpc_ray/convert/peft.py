@@ -13,11 +13,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save_file
 
-from lpc_ray.artifact import Manifest
 from lpc_ray.convert.files import read_fields
 from lpc_ray.convert.layers import Foreign, stack
 from lpc_ray.errors import ArtifactError
 from lpc_ray.identity import ModelIdentity
+from lpc_ray.manifest import Manifest
 
 CONFIG_FILE = "adapter_config.json"
 TENSOR_FILE = "adapter_model.safetensors"

@@ -14,7 +14,8 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from lpc_ray.artifact import MANIFEST_FILE, TENSOR_FILE, Manifest, publish
+from lpc_ray.artifact import MANIFEST_FILE, TENSOR_FILE, publish
+from lpc_ray.manifest import Manifest
 from lpc_ray.storage import Store
 from tests.serving import COLOURS, FACTS, NAME, PREFIX_TOKENS, QUESTION, Oracle, application, publish_texts, wait_until
 

@@ -5,9 +5,23 @@ import json
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from lpc_ray.artifact import MANIFEST_FILE, TENSOR_FILE, fetch, load_prefix, prefix_digest, publish, read_manifest
+from lpc_ray.artifact import (
+    TENSOR_FILE,
+    describe,
+    fetch,
+    load_prefix,
+    load_stored,
+    prefix_digest,
+    publish,
+    read_manifest,
+    tell,
+)
 from lpc_ray.errors import ArtifactError, PrefixNotFoundError, StorageError
+from lpc_ray.handles import MANIFEST_FILE
+from lpc_ray.manifest import Manifest, parse_manifest
 from lpc_ray.storage import Store
 from tests.tiny import IDENTITY
 
@@ -61,11 +75,45 @@ def test_corrupt_tensors_are_refused(tmp_path):
         load_prefix(tmp_path / manifest.digest, IDENTITY)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema_version": 1}', '{"schema_version": 2, "evil": 1}'])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", "[" * 100_000, '{"schema_version": 1}', '{"schema_version": 2, "evil": 1}']
+)
 def test_a_malformed_manifest_is_refused(tmp_path, text):
     (tmp_path / MANIFEST_FILE).write_text(text)
     with pytest.raises(ArtifactError):
         read_manifest(tmp_path)
+
+
+@settings(deadline=None)
+@given(
+    field=st.sampled_from(sorted(field.name for field in dataclasses.fields(Manifest))),
+    value=st.none() | st.booleans() | st.integers(-5, 10**12) | st.text(max_size=5) | st.lists(st.text(), max_size=2)
+    | st.dictionaries(st.text(), st.integers(), max_size=1) | st.floats(),
+)  # fmt: skip
+def test_whatever_stands_in_a_field_the_manifest_is_right_or_refused_in_one_line(field, value):
+    good = dataclasses.asdict(describe(*_tensors(), IDENTITY, 1))
+    try:
+        manifest = parse_manifest(json.dumps({**good, field: value}), "here")
+    except ArtifactError as error:
+        assert str(error).startswith("here: ") and "\n" not in str(error)
+        return
+    assert json.dumps(dataclasses.asdict(manifest)) == json.dumps({**good, field: value})
+    assert 0 <= manifest.frozen_tokens <= manifest.num_tokens and manifest.num_tokens > 0 < manifest.k_max
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"num_tokens": -5}, {"num_tokens": True}, {"frozen_tokens": 6}, {"provenance": []}, {"kind": {}}, {"kind": "x"},
+        {"dtype": "int8"}, {"dtype": "nn"}, {"layout": "HPLD"}, {"k_max": 0}, {"digest": "../x"}, {"evil": 1},
+        {"identity": {**dataclasses.asdict(IDENTITY), "num_layers": -1}}, {"identity": []}, {"schema_version": 3},
+    ],
+)  # fmt: skip
+def test_a_manifest_that_cannot_be_true_is_refused(change):
+    good = dataclasses.asdict(describe(*_tensors(), IDENTITY, 1))
+    assert parse_manifest(json.dumps(good), "here").num_tokens == 5
+    with pytest.raises(ArtifactError, match="^here: "):
+        parse_manifest(json.dumps({**good, **change}), "here")
 
 
 def test_wrong_shapes_and_values_that_are_not_finite_are_never_published(tmp_path):
@@ -87,6 +135,82 @@ def test_an_object_store_shows_a_prefix_only_with_its_manifest(tmp_path):
     store.remove(f"{manifest.digest}/{MANIFEST_FILE}")
     with pytest.raises(PrefixNotFoundError):
         fetch(store, manifest.digest, tmp_path / "other")
+
+
+DAMAGES = {
+    "tensors truncated": lambda folder: _truncate(folder / TENSOR_FILE),
+    "a bit flipped": lambda folder: _flip(folder / TENSOR_FILE),
+    "tensors gone": lambda folder: (folder / TENSOR_FILE).unlink(),
+    "manifest gone": lambda folder: (folder / MANIFEST_FILE).unlink(),
+    "manifest no JSON": lambda folder: (folder / MANIFEST_FILE).write_text("["),
+    "another's manifest": lambda folder: _change(folder / MANIFEST_FILE, digest="0" * 32),
+    "both gone": lambda folder: [file.unlink() for file in list(folder.iterdir())],
+}
+
+
+def _truncate(file):
+    file.write_bytes(file.read_bytes()[:100])
+
+
+def _flip(file):
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+
+
+def _change(file, **fields):
+    file.write_text(json.dumps({**json.loads(file.read_text()), **fields}))
+
+
+def _as_in_memory(folder, store):
+    """Make `store` hold exactly what lies in `folder`."""
+    store.remove("")
+    for file in folder.rglob("*"):
+        if file.is_file():
+            store.write_bytes(str(file.relative_to(folder)), file.read_bytes())
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("url", ["{}", "memory://{}"])
+def test_publishing_replaces_a_damaged_artifact_and_only_a_damaged_one(tmp_path, damage, url):
+    local, store = Store(str(tmp_path)), Store(url.format(tmp_path))
+    first = publish(local, *_tensors(), IDENTITY, 1, provenance={"by": "first"})
+    DAMAGES[damage](tmp_path / first.digest)
+    if not store.is_local:
+        _as_in_memory(tmp_path, store)
+    publish(store, *_tensors(), IDENTITY, 1, provenance={"by": "second"})
+    healed, keys, _ = load_stored(store, first.digest, IDENTITY)
+    assert torch.equal(keys, _tensors()[0])
+    assert healed.provenance["by"] == ("first" if "tensors" in damage or "bit" in damage else "second")
+    publish(store, *_tensors(), IDENTITY, 1, provenance={"by": "third"})
+    assert load_stored(store, first.digest)[0] == healed and store.names() == [first.digest]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_copy_in_the_cache_that_is_not_the_stores_artifact_is_fetched_again(tmp_path, damage):
+    store, cache = Store(f"memory://{tmp_path}/artifacts"), tmp_path / "cache"
+    manifest = publish(store, *_tensors(), IDENTITY, 1)
+    DAMAGES[damage](fetch(store, manifest.digest, cache))
+    assert load_prefix(fetch(store, manifest.digest, cache), IDENTITY)[0] == manifest
+    told = tell(store, manifest.digest, {"tune": {"passed": 1}})
+    assert read_manifest(fetch(store, manifest.digest, cache)) == told
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_store_is_read_itself_and_its_damage_is_not_copied(tmp_path, damage):
+    store, cache = Store(f"memory://{tmp_path}/artifacts"), tmp_path / "cache"
+    local = Store(str(tmp_path / "local"))
+    manifest = publish(local, *_tensors(), IDENTITY, 1)
+    _as_in_memory(tmp_path / "local", store)
+    load_stored(store, manifest.digest, IDENTITY)
+    DAMAGES[damage](tmp_path / "local" / manifest.digest)
+    _as_in_memory(tmp_path / "local", store)
+    for read in (lambda: load_stored(store, manifest.digest), lambda: fetch(store, manifest.digest, cache)):
+        with pytest.raises((ArtifactError, PrefixNotFoundError)):
+            read()
+    assert not cache.exists() or Store(str(cache)).names() == []
+    publish(store, *_tensors(), IDENTITY, 1)
+    assert load_prefix(fetch(store, manifest.digest, cache), IDENTITY)[0] == manifest
 
 
 def test_a_store_that_cannot_be_written_says_so_and_leaves_nothing(tmp_path):

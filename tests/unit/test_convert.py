@@ -75,7 +75,7 @@ def _cartridge(keys, values, frozen, frozen_name="frozen", wrap=nn.ParameterList
 def test_a_prefix_goes_through_peft_bit_for_bit_and_its_logits_there_are_ours(tmp_path, format, peft_type, model_type):
     keys, values = _prefix()
     store, manifest = _published(tmp_path, keys, values)
-    export(store, "one", format, tmp_path / "adapter", tmp_path / "cache")
+    export(store, "one", format, tmp_path / "adapter")
     loaded = peft.PeftModel.from_pretrained(tiny_model(model_type), tmp_path / "adapter").eval()
     assert loaded.active_peft_config.peft_type == peft_type
     with torch.no_grad():
@@ -102,7 +102,7 @@ def test_what_peft_itself_initialised_comes_in_as_it_is(tmp_path):
 def _adapter(tmp_path) -> Path:
     keys, values = _prefix()
     store, _ = _published(tmp_path, keys, values)
-    export(store, "one", "peft", tmp_path / "adapter", tmp_path / "cache")
+    export(store, "one", "peft", tmp_path / "adapter")
     return tmp_path / "adapter"
 
 
@@ -168,7 +168,7 @@ def test_a_cartridges_file_loads_frozen_part_first_and_gives_equal_logits(tmp_pa
 def test_a_cartridges_file_we_write_holds_what_theirs_would(tmp_path, dtype, frozen):
     keys, values = _prefix(dtype)
     store, manifest = _published(tmp_path, keys, values, frozen)
-    assert export(store, "one", "cartridges", tmp_path / "out", tmp_path / "cache") == ["cartridge.pt"]
+    assert export(store, "one", "cartridges", tmp_path / "out") == ["cartridge.pt"]
     saved = torch.load(tmp_path / "out" / "cartridge.pt", weights_only=False)
     assert isinstance(saved["trainable_keys"], nn.ParameterList) and len(saved["trainable_keys"]) == L
     assert saved["trainable_keys"][0].shape == (1, H, P - frozen, D) and saved["trainable_keys"][0].dtype == dtype
@@ -359,9 +359,9 @@ def test_a_malformed_handle_is_refused_before_the_file_is_read(tmp_path):
 def test_an_export_is_whole_or_absent_and_never_overwrites(tmp_path):
     keys, values = _prefix()
     store, manifest = _published(tmp_path, keys, values)
-    export(store, "one", "peft", tmp_path / "out", tmp_path / "cache")
+    export(store, "one", "peft", tmp_path / "out")
     with pytest.raises(ArtifactError, match="exists already"):
-        export(store, "one", "cartridges", tmp_path / "out", tmp_path / "cache")
+        export(store, "one", "cartridges", tmp_path / "out")
     with pytest.raises(AttributeError):
         write_foreign(tmp_path / "torn", "peft", None, keys, values)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.pt", "out", "store"]

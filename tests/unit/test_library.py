@@ -36,6 +36,11 @@ def store(tmp_path):
     return store
 
 
+def _contents(store) -> dict[str, bytes]:
+    root = store.filesystem.find(store.root)
+    return {path: store.filesystem.cat_file(path) for path in root}
+
+
 def _cached(parts, skip_later: int = 0) -> torch.Tensor:
     """The oracle: the parts' keys and values one after the other in transformers' cache."""
     model, plain, cache = attach(tiny_model()), tiny_model(), DynamicCache()
@@ -57,18 +62,19 @@ def _logits(keys, values) -> torch.Tensor:
 
 @pytest.mark.parametrize("expression", ["a", "a+b", "b+a", "a+b+a"])
 def test_a_composition_is_its_parts_keys_and_values_in_order(store, tmp_path, expression):
-    manifest, keys, values = load(store, expression, None, tmp_path)
+    before = _contents(store)
+    manifest, keys, values = load(store, expression)
+    assert _contents(store) == before, "reading a composition writes nothing"
     parts = [{"a": FIRST, "b": SECOND}[part] for part in expression.split("+")]
     assert manifest.num_tokens == sum(map(len, parts)) and manifest.k_max == 4
     torch.testing.assert_close(_logits(keys, values), _cached(parts), atol=1e-5, rtol=0)
-    assert resolve(store, expression, tmp_path) == manifest.digest
+    assert load(store, expression, None, tmp_path / "cache")[0] == manifest
 
 
 def test_later_sinks_can_be_left_out(store, tmp_path):
-    digests = [resolve(store, part, tmp_path) for part in ("a", "b")]
-    manifest = compose(store, digests, tmp_path, drop_later_sinks=True)
+    digests = resolve(store, "a+b")
+    manifest, keys, values = compose([load(store, digest) for digest in digests], drop_later_sinks=True)
     assert manifest.num_tokens == 10 and manifest.provenance == {"composed_of": digests, "dropped_sinks": 2}
-    _, keys, values = load(store, manifest.digest, None, tmp_path)
     torch.testing.assert_close(_logits(keys, values), _cached([FIRST, SECOND], skip_later=2), atol=1e-5, rtol=0)
 
 
@@ -77,11 +83,11 @@ def test_prefixes_of_different_models_and_lengths_past_the_context_do_not_compos
     other = publish(store / ARTIFACTS, keys, keys.clone(), tiny_identity(tiny_model(), config_hash="other"), 1)
     set_handle(store, "other", other.digest)
     with pytest.raises(ArtifactError, match="config_hash is other in the artifact"):
-        resolve(store, "a+other", tmp_path)
+        load(store, "a+other")
     with pytest.raises(ArtifactError, match="got 259 tokens, wanted fewer than the context of 256"):
-        resolve(store, "+".join(["a"] * 37), tmp_path)
+        load(store, "+".join(["a"] * 37))
     with pytest.raises(PrefixNotFoundError, match="'c': neither"):
-        resolve(store, "a+c", tmp_path)
+        load(store, "a+c")
 
 
 def test_a_run_adopts_a_composition_of_a_library_whole_and_only_for_its_model(store, tmp_path):
@@ -95,12 +101,12 @@ def test_a_run_adopts_a_composition_of_a_library_whole_and_only_for_its_model(st
 
 @pytest.mark.parametrize("field", ["num_tokens", "dtype", "frozen_tokens"])
 def test_a_manifest_that_contradicts_its_tensors_is_refused(store, tmp_path, field):
-    digest = resolve(store, "a", tmp_path)
+    [digest] = resolve(store, "a")
     told = dataclasses.asdict(stored_manifest(store / ARTIFACTS, digest))
     told[field] = {"num_tokens": 6, "dtype": "bfloat16", "frozen_tokens": 9}[field]
     store.write_json(f"{ARTIFACTS}/{digest}/lpc.json", told)
-    with pytest.raises(ArtifactError, match="as the manifest tells"):
-        load(store, "a", None, tmp_path)
+    with pytest.raises(ArtifactError, match="as the manifest tells|wanted at most the 7 tokens"):
+        load(store, "a")
 
 
 # The command, on a model that lies in a folder
@@ -167,6 +173,33 @@ def test_verify_finds_a_flipped_bit_and_another_model(tmp_path, capsys, model_fo
     assert "got digest" in _refused(capsys, "verify", "doc", *at)
 
 
+def test_verify_reads_the_store_and_not_the_cache(tmp_path, capsys, monkeypatch, model_folder, payload):
+    monkeypatch.setenv("LPC_CACHE", str(tmp_path / "cache"))
+    store = Store(f"memory://{tmp_path}/library")
+    at = ("--store", store.url)
+    imported = ("import", payload, "--format", "knlp", "--model", model_folder, "--name", "doc", *at)
+    _run(capsys, *imported)
+    tensors = f"{ARTIFACTS}/{list_handles(store)['doc']}/prefix.safetensors"
+    good = store.read_bytes(tensors)
+    adopt(store, "doc", Store(str(tmp_path / "run")), model_identity(model_folder), tmp_path / "cache" / "prefixes")
+    assert "whole" in _run(capsys, "verify", "doc", *at)
+    store.write_bytes(tensors, good[:-1])
+    assert "corrupt" in _refused(capsys, "verify", "doc", *at)
+    assert "corrupt" in _refused(capsys, "export", "doc", "--format", "peft", "--out", tmp_path / "out", *at)
+    _run(capsys, *imported)
+    assert "whole" in _run(capsys, "verify", "doc", *at)
+
+
+def test_a_composition_is_verified_and_exported_without_a_word_to_the_store(tmp_path, capsys, model_folder, payload):
+    store = Store(str(tmp_path / "library"))
+    at = ("--store", store.url)
+    _run(capsys, "import", payload, "--format", "knlp", "--model", model_folder, "--name", "doc", *at)
+    before = _contents(store)
+    assert "[3, 14, 2, 8]" in _run(capsys, "verify", "doc+doc", *at)
+    _run(capsys, "export", "doc+doc", "--format", "peft", "--out", tmp_path / "out", *at)
+    assert _contents(store) == before
+
+
 def test_align_down_drops_whole_blocks_only_and_says_so(tmp_path, capsys, model_folder, payload):
     at = ("--store", tmp_path / "library")
     arguments = ("import", payload, "--format", "knlp", "--model", model_folder, "--name", "doc", *at)
@@ -182,6 +215,10 @@ def test_errors_are_one_line_and_leave_nothing(tmp_path, capsys, model_folder, p
     at = ("--store", tmp_path / "library")
     for arguments, message in (
         (("inspect", "nobody"), "'nobody': neither a handle nor a digest"),
+        (
+            ("import", payload, "--format", "knlp", "--model", model_folder, "--name", "0" * 32),
+            "got what reads as a digest, wanted a name",
+        ),
         (("verify", "a/b"), "wanted 1 to 128 letters"),
         (("export", "nobody", "--format", "peft", "--out", tmp_path / "out"), "neither a handle"),
         (
@@ -226,6 +263,43 @@ def test_a_malformed_manifest_is_shown_in_its_row_and_hides_no_other(store, caps
     store.write_bytes(f"{ARTIFACTS}/{digests['a']}/lpc.json", b"{}")
     first, second = _run(capsys, "list", "--store", store.url).splitlines()[1:3]
     assert first.startswith("a ") and "lpc.json" in first and second.startswith("b ") and "llama" in second
+
+
+def test_a_malformed_handle_is_shown_in_its_row_and_hides_no_other(store, capsys):
+    store.write_bytes("handles/a.json", b'{"digest": 3}')
+    store.write_bytes("handles/aa.json", b"[" * 100_000)
+    first, second, third, _ = _run(capsys, "list", "--store", store.url).splitlines()[1:]
+    assert first.split()[:2] == ["a", "-"] and "got no digest" in first and "nested too deeply" in second
+    assert third.startswith("b ") and "llama" in third
+
+
+@pytest.mark.parametrize(
+    "change", [{"provenance": []}, {"kind": {}}, {"num_tokens": -5}, {"dtype": "nn"}, "[" * 100_000, "[]"]
+)
+def test_a_manifest_that_cannot_be_true_spoils_its_row_and_no_other(store, capsys, change):
+    path = f"{ARTIFACTS}/{list_handles(store)['a']}/lpc.json"
+    text = change if isinstance(change, str) else json.dumps({**json.loads(store.read_bytes(path)), **change})
+    store.write_bytes(path, text.encode())
+    first, second = _run(capsys, "list", "--store", store.url).splitlines()[1:3]
+    assert "lpc.json: not an LPC manifest" in first and second.startswith("b ") and "llama" in second
+    assert "not an LPC manifest" in _refused(capsys, "inspect", "a", "--store", store.url)
+
+
+def test_no_text_of_a_manifest_steers_the_terminal(store, capsys):
+    path = f"{ARTIFACTS}/{list_handles(store)['a']}/lpc.json"
+    told = json.loads(store.read_bytes(path))
+    told["provenance"] = {"induction": "\x1b[2J", "key\x07": "line\nbreak"}
+    told["identity"]["model_id"] = "\x1b]0;title\x07"
+    store.write_json(path, told)
+    for command in (("list",), ("inspect", "a")):
+        shown = _run(capsys, *command, "--store", store.url)
+        assert "\\x1b" in shown and all(line.isprintable() for line in shown.splitlines())
+
+
+@pytest.mark.parametrize("report", [[], {"arms": 3}, {"arms": [3, {}, {"digest": "x"}]}])
+def test_a_report_of_something_else_is_read_past(store, capsys, report):
+    store.write_json("report.json", report)
+    assert "held-out" not in _run(capsys, "inspect", "a", "--store", store.url)
 
 
 def test_inspect_shows_what_the_runs_report_says_of_the_best_step(store, capsys):
