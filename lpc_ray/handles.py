@@ -14,6 +14,7 @@ HANDLES = "handles"
 MANIFEST_FILE = "lpc.json"
 _HANDLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _DIGEST = re.compile(r"[0-9a-f]{32,64}")
+_LIKE_DIGEST = re.compile(r"[0-9a-fA-F]{32,64}")
 
 
 def check_handle(handle: str) -> str:
@@ -27,14 +28,21 @@ def check_handle(handle: str) -> str:
     return handle
 
 
+def check_new_handle(handle: str) -> str:
+    """`handle` itself, which may be set. Raises: ConfigError as `check_handle`, and for one that reads as a digest."""
+    if _LIKE_DIGEST.fullmatch(check_handle(handle)):
+        raise ConfigError(f"handle {handle!r}: got what reads as a digest, wanted a name")
+    return handle
+
+
 def set_handle(store: Store, handle: str, digest: str) -> None:
     """Point `handle` at `digest`, at once and whole; the digest's artifact should be in the store before.
 
-    Raises: ConfigError for a malformed handle or digest; StorageError.
+    Raises: ConfigError for a malformed digest, or a handle that `check_new_handle` refuses; StorageError.
     """
     if not _DIGEST.fullmatch(digest):
         raise ConfigError(f"handle {handle!r}: got digest {digest!r}, wanted 32 to 64 hexadecimal digits")
-    store.write_json(f"{HANDLES}/{check_handle(handle)}.json", {"digest": digest})
+    store.write_json(f"{HANDLES}/{check_new_handle(handle)}.json", {"digest": digest})
 
 
 def read_handle(store: Store, handle: str) -> str:
@@ -53,11 +61,13 @@ def read_handle(store: Store, handle: str) -> str:
 
 
 def find_digest(store: Store, name: str) -> str:
-    """The digest that `name` stands for: a handle, or a digest in the store, or its first 8 or more digits.
+    """The digest that `name` stands for: a digest in the store, a handle, or the first 8 or more digits of a digest.
 
     Raises: ConfigError for a malformed handle or digits that several digests share, PrefixNotFoundError, StorageError.
     """
     check_handle(name)
+    if _DIGEST.fullmatch(name) and store.exists(f"{ARTIFACTS}/{name}"):
+        return name
     if store.exists(f"{HANDLES}/{name}.json"):
         return read_handle(store, name)
     found = [digest for digest in store.names(ARTIFACTS) if digest.startswith(name)] if len(name) >= 8 else []
@@ -68,10 +78,15 @@ def find_digest(store: Store, name: str) -> str:
     return found[0]
 
 
-def list_handles(store: Store) -> dict[str, str]:
-    """Handle → digest of all handles in the store, sorted by handle. Raises: StorageError."""
+def handle_names(store: Store) -> list[str]:
+    """The handles in the store, sorted. Raises: StorageError."""
     names = (name.removesuffix(".json") for name in store.names(HANDLES) if name.endswith(".json"))
-    return {name: read_handle(store, name) for name in names if _HANDLE.fullmatch(name)}
+    return [name for name in names if _HANDLE.fullmatch(name)]
+
+
+def list_handles(store: Store) -> dict[str, str]:
+    """Handle → digest of all handles in the store, sorted by handle. Raises: StorageError, also where one is malformed."""
+    return {name: read_handle(store, name) for name in handle_names(store)}
 
 
 def parts_of(expression: str) -> list[str]:

@@ -16,7 +16,7 @@ from ray.serve.handle import DeploymentHandle
 from starlette.exceptions import HTTPException
 
 from lpc_ray.errors import LPCError
-from lpc_ray.serving.handles import ModelName, check_handle, parse_model
+from lpc_ray.serving.handles import ModelName, check_handle, check_new_handle, parse_model
 from lpc_ray.serving.metrics import RequestMetrics, merged
 from lpc_ray.serving.refusal import Refusal, refusal_of
 from lpc_ray.serving.registry import Entry, Registry
@@ -55,7 +55,7 @@ class Ingress:
         if self._keys is None:
             logger.warning("no key file: lpc_ray serves clients on this machine only (127.0.0.1)")
         for handle, digest in settings.prefixes.items():
-            if check_handle(handle) not in self._registry.entries():
+            if check_new_handle(handle) not in self._registry.entries():
                 await self._load(handle, digest, "exact", pinned=False)
 
     @app.post("/v1/chat/completions")
@@ -161,7 +161,7 @@ class Ingress:
         align, pinned = body.get("align", "exact"), body.get("pinned", False)
         if not isinstance(pinned, bool):
             raise Refusal(400, "invalid_request", f"pinned: got {pinned!r}, wanted true or false", param="pinned")
-        previous = await self._load(check_handle(handle), body["digest"], align, pinned)
+        previous = await self._load(check_new_handle(handle), body["digest"], align, pinned)
         return JSONResponse({**self._card(handle), "previous_digest": previous and previous.digest})
 
     async def _load(self, handle: str, digest: str, align: str, pinned: bool) -> Entry | None:

@@ -1,5 +1,6 @@
 """Model names: `<base>`, `<base>:<handle>`, or `<base>:<handle>+<handle>` for prefixes in the order given."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from lpc_ray import handles
@@ -22,8 +23,17 @@ class ModelName:
 
 def check_handle(handle: object) -> str:
     """`handle`, if it is one by `lpc_ray.handles`. Raises: Refusal 400."""
+    return _checked(handles.check_handle, handle)
+
+
+def check_new_handle(handle: object) -> str:
+    """`handle`, if it may be set by `lpc_ray.handles`. Raises: Refusal 400."""
+    return _checked(handles.check_new_handle, handle)
+
+
+def _checked(check: Callable[[str], str], handle: object) -> str:
     try:
-        return handles.check_handle(handle if isinstance(handle, str) else "")
+        return check(handle if isinstance(handle, str) else "")
     except ConfigError as error:
         raise Refusal(400, "invalid_handle", str(error)[:400], param="model") from error
 

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from lpc_ray.errors import PrefixNotFoundError, StorageError
-from lpc_ray.serving.handles import check_handle
+from lpc_ray.serving.handles import check_handle, check_new_handle
 from lpc_ray.storage import Store
 
 FILE = "handles.json"
@@ -56,7 +56,7 @@ class Registry:
 
     def move(self, handle: str, entry: Entry) -> Entry | None:
         """Point `handle` (new or not) to `entry`; returns what it pointed to. A pin stays with the handle."""
-        previous = self._entries.get(check_handle(handle))
+        previous = self._entries.get(check_new_handle(handle))
         if previous is not None:
             entry = replace(entry, pinned=entry.pinned or previous.pinned)
         self._write({**self._entries, handle: entry})

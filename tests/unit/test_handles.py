@@ -48,6 +48,29 @@ def test_a_malformed_digest_is_refused(tmp_path, digest):
         read_handle(Store(str(tmp_path)), "a")
 
 
+@pytest.mark.parametrize("handle", [FIRST, "A" * 32, "0" * 64, "1234abcd" * 5])
+def test_a_handle_that_reads_as_a_digest_is_never_set(tmp_path, handle):
+    store = Store(str(tmp_path))
+    with pytest.raises(ConfigError, match="reads as a digest"):
+        set_handle(store, handle, SECOND)
+    assert store.names() == []
+
+
+def test_a_digest_stands_for_its_artifact_whatever_handles_others_have_written(tmp_path):
+    store = Store(str(tmp_path))
+    for digest in (FIRST, SECOND):
+        store.write_bytes(f"artifacts/{digest}/lpc.json", b"{}")
+    store.write_json(f"handles/{FIRST}.json", {"digest": SECOND})
+    assert find_digest(store, FIRST) == FIRST
+
+
+def test_a_handle_that_cannot_be_looked_at_is_not_taken_for_absent(tmp_path):
+    (tmp_path / "handles").mkdir()
+    (tmp_path / "handles" / "a.json").symlink_to("a.json")
+    with pytest.raises(StorageError, match="Too many levels"):
+        find_digest(Store(str(tmp_path)), "a")
+
+
 def test_concurrent_writers_of_different_handles_lose_nothing(tmp_path):
     names = [f"h{number}" for number in range(40)]
     with ThreadPoolExecutor(8) as pool:
