@@ -11,7 +11,7 @@ from lpc_ray.config import JobConfig, load
 from lpc_ray.console import Parser, exit_on_error
 from lpc_ray.plan import Plan, make_plan
 from lpc_ray.scale import PatientsConfig, ScaleConfig, focus_job, load_many, patient_jobs
-from lpc_ray.storage import Store
+from lpc_ray.storage import Store, absolute, check_url
 
 DEFAULT_CONFIG = Path(__file__).resolve().parent.parent / "jobs" / "configs" / "pi_scale.cpu.yaml"
 _UPLOADED_COPY = "runtime_resources/working_dir_files"
@@ -67,14 +67,14 @@ def _run_many(many: ScaleConfig | PatientsConfig, work_many: Callable[..., None]
 
 def store_url(config: JobConfig) -> str:
     """Where runs go. A relative folder is relative to the working directory, but in a copy that Ray uploaded for a job,
-    which it deletes later, to `~/lpc_ray` of the cluster's user.
+    which it deletes later, to `~/lpc_ray` of the cluster's user. Raises: StorageError for what is no store.
     """
-    url = config.store.url
+    url = check_url(config.store.url)
     if "://" in url or os.path.isabs(url):
         return url
     if _UPLOADED_COPY in os.getcwd():
         return str(Path.home() / "lpc_ray" / url)
-    return os.path.abspath(url)
+    return absolute(url)
 
 
 def _options(description: str | None, arguments: list[str] | None, has_preview: bool) -> argparse.Namespace:

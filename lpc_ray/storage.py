@@ -7,9 +7,13 @@ complete, so a plain write is already atomic there.
 import json
 import os
 import posixpath
+import re
+import shutil
+import stat
+import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,22 +23,23 @@ from lpc_ray.errors import StorageError
 
 T = TypeVar("T")
 TEMPORARY = ".writing-"
+_STALE_SECONDS = 3600
 
 
 class Store:
     """A root folder or URL, and the few operations lpc_ray needs on paths relative to it.
 
     Every method raises StorageError, naming the full path, when the store refuses (disk full, read-only, unreachable), and
-    the constructor for a URL for which no file system is installed.
+    the constructor for what is neither a folder nor the URL of a file system that is installed and answers.
     A Store pickles as its URL.
     """
 
     def __init__(self, url: str):
-        self.url = url.rstrip("/") or "/"
+        self.url = check_url(url)
         try:
             self.filesystem, self.root = fsspec.core.url_to_fs(self.url)
-        except (ImportError, ValueError) as error:
-            raise StorageError(f"store {url!r}: {' '.join(str(error).split())}") from error
+        except Exception as error:  # each of fsspec's file systems fails in its own way
+            raise StorageError(f"store {url[:300]!r}: {_reason(error)}") from error
         self.is_local = "file" in _protocols(self.filesystem)
 
     def __reduce__(self):
@@ -52,7 +57,19 @@ class Store:
 
     def exists(self, relative: str) -> bool:
         with self._explaining("read", relative):
-            return self.filesystem.exists(self.path(relative))
+            return self._mode(relative) is not None if self.is_local else self.filesystem.exists(self.path(relative))
+
+    def _mode(self, relative: str) -> int | None:
+        """`st_mode` of what lies in a local store; None where nothing does, which is not the same as being kept from it."""
+        try:
+            return os.stat(self.path(relative)).st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def _is_folder(self, relative: str) -> bool:
+        if self.is_local:
+            return stat.S_ISDIR(self._mode(relative) or 0)
+        return self.filesystem.isdir(self.path(relative))
 
     def read_bytes(self, relative: str) -> bytes:
         with self._explaining("read", relative):
@@ -62,6 +79,8 @@ class Store:
         """Raises: StorageError also when the file is no JSON."""
         try:
             return json.loads(self.read_bytes(relative))
+        except RecursionError as error:
+            raise StorageError(f"{self.path(relative)}: got JSON that is nested too deeply") from error
         except ValueError as error:
             raise StorageError(f"{self.path(relative)}: got no valid JSON ({error})") from error
 
@@ -81,6 +100,7 @@ class Store:
             if not self.is_local:
                 self.filesystem.pipe_file(target, data)
                 return
+            remove_stale(posixpath.dirname(target))
             temporary = posixpath.join(posixpath.dirname(target), f"{TEMPORARY}{uuid.uuid4().hex}")
             try:
                 with open(temporary, "wb") as sink:
@@ -97,7 +117,7 @@ class Store:
     def names(self, relative: str = "") -> list[str]:
         """The names directly inside folder `relative`, sorted; empty when there is no such folder."""
         with self._explaining("read", relative):
-            if not self.filesystem.isdir(self.path(relative)):
+            if not self._is_folder(relative):
                 return []
             self.filesystem.invalidate_cache(self.path(relative))
             found = self.filesystem.ls(self.path(relative), detail=False)
@@ -119,14 +139,64 @@ class Store:
     def _explaining(self, verb: str, relative: str) -> Iterator[None]:
         try:
             yield
-        except OSError as error:
-            reason = error.strerror or str(error) or type(error).__name__
-            raise StorageError(f"cannot {verb} {self.path(relative)}: {reason}") from error
+        except Exception as error:  # each of fsspec's file systems fails in its own way
+            raise StorageError(f"cannot {verb} {self.path(relative)}: {_reason(error)}") from error
+
+
+def remove_stale(folder: str | Path) -> None:
+    """Remove what writers that were killed an hour ago or more have left in a local folder."""
+    with os.scandir(folder) as found:
+        left = [entry for entry in found if entry.name.startswith(TEMPORARY)]
+    for entry in left:
+        with suppress(OSError):
+            if time.time() - entry.stat(follow_symlinks=False).st_mtime < _STALE_SECONDS:
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path, ignore_errors=True)
+            else:
+                os.unlink(entry.path)
 
 
 def open_store(url: str) -> Store:
     """The store at `url`; a relative folder is taken from here, for workers run in other folders."""
-    return Store(url if "://" in url else os.path.abspath(url))
+    return Store(absolute(url))
+
+
+def absolute(url: str) -> str:
+    """The URL, or the absolute path of a folder. Raises: StorageError as `check_url`."""
+    checked = check_url(url)
+    return checked if "://" in checked else os.path.abspath(os.path.expanduser(checked))
+
+
+def check_url(url: str) -> str:
+    """`url` without slashes at its end. Raises: StorageError for what would be taken for a folder and was not meant as one."""
+    if not url.strip() or "\0" in url:
+        raise StorageError(f"store: got {url!r}, wanted a folder or URL")
+    if "::" in url:
+        raise StorageError(f"store {url!r}: got a chain of URLs, wanted a folder or one URL")
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        scheme = url.partition(":")[0]
+        if ":" in url and (scheme in fsspec.available_protocols() or not scheme):
+            raise StorageError(f"store {url!r}: got no URL, wanted {scheme or 'protocol'}://… or a folder")
+        return url.rstrip("/") or "/"
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme):
+        raise StorageError(f"store {url!r}: got protocol {scheme!r}, wanted letters and digits before ://, or a folder")
+    path = rest.rstrip("/")
+    if scheme in ("file", "local"):
+        if not rest.startswith("/"):
+            raise StorageError(f"store {url!r}: got no absolute path, wanted {scheme}:///…")
+        path = path or "/"
+    return f"{scheme}://{path}"
+
+
+def _reason(error: Exception) -> str:
+    """In one line; `strerror` alone where the path is told elsewhere."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    told = " ".join(str(error).split())[:300]
+    is_plain = isinstance(error, (OSError, ImportError, ValueError)) and told
+    return told if is_plain else f"{type(error).__name__}: {told}".rstrip(": ")
 
 
 def _protocols(filesystem) -> tuple[str, ...]:
