@@ -1,6 +1,10 @@
 """What people see in a terminal: progress, one line per event, and errors, one line each."""
 
 import argparse
+import io
+import os
+import select
+import signal
 import sys
 import threading
 import time
@@ -9,6 +13,8 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from lpc_ray.errors import LPCError
+
+_STDOUT = 1
 
 
 class Parser(argparse.ArgumentParser):
@@ -20,16 +26,41 @@ class Parser(argparse.ArgumentParser):
 
 @contextmanager
 def exit_on_error() -> Iterator[None]:
-    """End the program with 2 and one line for an error of the user's."""
+    """End the program with 2 and one line for an error of the user's, and as Ctrl-C does when it is told to terminate.
+
+    What the terminal's encoding lacks is printed as escapes; a reader of the output that has had enough ends the program.
+    """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         yield
+        sys.stdout.flush()
     except LPCError as error:
         # Ray raises a worker's error as one that quotes the whole traceback, with the error itself as its cause.
-        print(f"error: {getattr(error, 'cause', error)}", file=sys.stderr)
+        print(f"error: {printable(str(getattr(error, 'cause', error)))}", file=sys.stderr)
         sys.exit(2)
+    except BrokenPipeError:
+        if _is_read():
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), _STDOUT)
+        sys.exit(128 + signal.SIGPIPE)
     except KeyboardInterrupt:
         print("interrupted: what is stored is whole, and a rerun goes on from it", file=sys.stderr)
         sys.exit(130)
+
+
+def _is_read() -> bool:
+    """Whether anybody still reads the standard output."""
+    poll = select.poll()
+    poll.register(_STDOUT, select.POLLOUT)
+    return not any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
+
+
+def printable(text: str) -> str:
+    """`text` on one line, with escapes for what would steer a terminal."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 class Console:

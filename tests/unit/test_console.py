@@ -1,10 +1,16 @@
 """The time left, from what has been measured; errors in one line."""
 
+import os
+import signal
+import subprocess
+import sys
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from lpc_ray.console import Console, Pace, Parser, clock, exit_on_error
+from lpc_ray.console import Console, Pace, Parser, clock, exit_on_error, printable
 from lpc_ray.errors import DataError
 
 
@@ -78,3 +84,60 @@ def test_a_stage_that_speaks_is_left_alone(capsys):
             console("verify", "a line")
             time.sleep(0.05)
     assert "never" not in capsys.readouterr().out
+
+
+PROGRAM = """
+import os, signal, sys, time
+from lpc_ray.console import exit_on_error
+with exit_on_error():
+    try:
+        print("started", flush=True)
+        {work}
+    finally:
+        print("cleaned", file=sys.stderr)
+"""
+
+
+def _run(work: str, **environment) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM.format(work=work)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_a_program_that_is_told_to_end_cleans_up_first(how):
+    program = _run("time.sleep(60)")
+    assert program.stdout.readline() == "started\n"
+    program.send_signal(how)
+    _, told = program.communicate(timeout=60)
+    cleaned, line = told.splitlines()
+    assert cleaned == "cleaned" and line.startswith("interrupted: ") and program.returncode == 130
+
+
+def test_a_reader_that_has_had_enough_ends_the_program_without_a_word():
+    program = _run("[print(number, flush=True) for number in range(10**6)]")
+    program.stdout.readline()
+    program.stdout.close()
+    assert program.stderr.read() == "cleaned\n" and program.wait(60) == 128 + signal.SIGPIPE
+
+
+def test_another_broken_pipe_keeps_its_traceback():
+    with pytest.raises(BrokenPipeError), exit_on_error():
+        raise BrokenPipeError
+
+
+def test_what_the_terminals_encoding_lacks_is_escaped():
+    told, errors = _run("print('a → b')", PYTHONIOENCODING="ascii").communicate(timeout=60)
+    assert told.splitlines()[-1] == r"a \u2192 b" and errors == "cleaned\n"
+
+
+def test_an_error_does_not_steer_the_terminal(capsys):
+    with pytest.raises(SystemExit), exit_on_error():
+        raise DataError("a\x1b[2J\nb\u202e")
+    assert capsys.readouterr().err == "error: a\\x1b[2J\\nb\\u202e\n"
+
+
+@given(st.text())
+def test_printable_text_is_one_line_and_plain_text_stays(text):
+    assert printable(text).isprintable() and (printable(text) == text or not text.isprintable())
