@@ -4,12 +4,14 @@ A file from outside is hostile until shown otherwise: no code in it runs, its sh
 anything is copied, and what does not fit is refused in one line. Each format is a file.
 """
 
+import os
 from pathlib import Path
 from typing import Literal, get_args
 
 from lpc_ray.convert import cartridges, knlp, peft
 from lpc_ray.convert.files import new_folder
 from lpc_ray.convert.layers import Foreign, Layout
+from lpc_ray.errors import ArtifactError, ConfigError
 from lpc_ray.identity import ModelIdentity
 from lpc_ray.manifest import Manifest
 
@@ -32,8 +34,13 @@ __all__ = [
 def read_foreign(path: Path, format: ImportFormat, identity: ModelIdentity, layout: Layout | None = None) -> Foreign:
     """The prefix in a foreign file or folder, as keys and values of the model `identity` tells.
 
-    layout: of payloads whose axes cannot be told apart. Raises: ArtifactError for anything that does not fit.
+    layout: of KNLP payloads whose axes cannot be told apart. Raises: ArtifactError for anything that does not fit, ConfigError
+    for a layout where the format has only one.
     """
+    if layout is not None and format != "knlp":
+        raise ConfigError(f"layout: got {layout}, wanted none for {format}, whose axes are always told apart")
+    if not os.path.lexists(path):
+        raise ArtifactError(f"{path}: does not exist")
     match format:
         case "cartridges":
             return cartridges.read(path, identity)

@@ -3,6 +3,7 @@
 Source: the released code of arXiv 2506.06266; the frozen lists are called `fixed_*` by older files, `frozen_*` by newer.
 """
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ FILE = "cartridge.pt"
 
 
 def read(path: Path, identity: ModelIdentity) -> Foreign:
-    """The prefix in a Cartridges file. Raises: ArtifactError for anything else."""
+    """The prefix in a Cartridges file, or in the one of that name in a folder. Raises: ArtifactError for anything else."""
+    path = path / FILE if path.is_dir() else path
     payload = load_tensors_only(path)
     if not isinstance(payload, dict) or "trainable_keys" not in payload:
         raise ArtifactError(f"{path}: got {describe(payload)}, wanted a dict with trainable_keys and trainable_values")
@@ -38,14 +40,20 @@ def from_payload(payload: dict[str, Any], identity: ModelIdentity, where: str) -
         for layers, label in [(one, f"frozen {name}") for one in frozen] + [
             (payload[f"trainable_{name}"], f"trained {name}")
         ]:
-            found.append(stack(layers, label, identity, "heads_first", where))
-    if [part.shape for part in parts["keys"]] != [part.shape for part in parts["values"]]:
-        raise ArtifactError(f"{where}: got keys and values of different lengths")
-    frozen_tokens = parts["keys"][0].shape[1] if len(parts["keys"]) == 2 else 0
-    keys, values = (torch.cat(parts[name], dim=1) for name in ("keys", "values"))
-    if keys.shape[1] >= identity.max_positions:
+            found.append(stack(layers, label, identity, "heads_first", where, least=0))
+    if len(parts["keys"]) != len(parts["values"]):
+        given, missing = ("keys", "values") if len(parts["keys"]) > len(parts["values"]) else ("values", "keys")
+        raise ArtifactError(f"{where}: got frozen {given} without frozen {missing}")
+    lengths = {name: [part.shape[1] for part in found] for name, found in parts.items()}
+    if lengths["keys"] != lengths["values"]:
         raise ArtifactError(
-            f"{where}: got {keys.shape[1]} prefix tokens, wanted fewer than the context's {identity.max_positions}"
+            f"{where}: got {lengths['keys']} tokens of keys and {lengths['values']} of values, wanted as many"
+        )
+    frozen_tokens = lengths["keys"][0] if len(lengths["keys"]) == 2 else 0
+    keys, values = (torch.cat(parts[name], dim=1) for name in ("keys", "values"))
+    if not 0 < keys.shape[1] < identity.max_positions:
+        raise ArtifactError(
+            f"{where}: got {keys.shape[1]} prefix tokens, wanted 1 to {identity.max_positions - 1} of the context"
         )
     return Foreign(keys, values, frozen_tokens)
 
@@ -57,7 +65,9 @@ def write(folder: Path, manifest: Manifest, keys: torch.Tensor, values: torch.Te
         heads_first = tensor.transpose(1, 2)[:, None]
         lists[f"trainable_{name}"] = _parameters(heads_first[:, :, :, split:])
         lists[f"frozen_{name}"] = _parameters(heads_first[:, :, :, :split]) if split else nn.ParameterList()
-    torch.save(lists, folder / FILE)
+    written = io.BytesIO()
+    torch.save(lists, written)
+    (folder / FILE).write_bytes(written.getvalue())
 
 
 def describe(payload: Any) -> str:

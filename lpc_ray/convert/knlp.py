@@ -6,11 +6,13 @@ NAMED. `resource_kind` gives the kind. Source: the KNLP tools and the learned-pr
 
 import hashlib
 import json
+import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
 from lpc_ray.convert import cartridges
-from lpc_ray.convert.files import load_tensors_only, read_fields, read_json
+from lpc_ray.convert.files import load_tensors_only, read_fields, read_json, shown
 from lpc_ray.convert.layers import Foreign, Layout, stack
 from lpc_ray.errors import ArtifactError
 from lpc_ray.identity import ModelIdentity
@@ -45,15 +47,16 @@ def read(path: Path, identity: ModelIdentity, layout: Layout | None = None) -> F
         raise ArtifactError(
             f"{where}: got {cartridges.describe(payload)}, wanted (key, value) pairs or a connector payload"
         )
-    meta = read_fields(file.parent / "meta.json") if (file.parent / "meta.json").exists() else {}
+    meta_file = file.parent / "meta.json"
+    meta = read_fields(meta_file) if os.path.lexists(meta_file) else {}
     _check_meta(meta, file.parent, found, where)
-    return Foreign(found.keys, found.values, found.frozen_tokens, found.kind, {**found.told, **_plain_of(meta)})
+    return replace(found, told={**found.told, **_plain_of(meta)}, made_for=_model_of(meta))
 
 
 def _from_dict(payload: dict[str, Any], identity: ModelIdentity, layout: Layout | None, where: str) -> Foreign:
     kind = payload.get("resource_kind")
-    if kind is not None and kind not in get_args(Kind):
-        raise ArtifactError(f"{where}: got resource_kind {kind!r}, wanted one of {', '.join(get_args(Kind))}")
+    if kind is not None and not (isinstance(kind, str) and kind in get_args(Kind)):
+        raise ArtifactError(f"{where}: got resource_kind {shown(kind)}, wanted one of {', '.join(get_args(Kind))}")
     if "trainable_keys" in payload:
         found = cartridges.from_payload(payload, identity, where)
         return Foreign(found.keys, found.values, found.frozen_tokens, kind or found.kind)
@@ -92,17 +95,22 @@ def _check_meta(meta: dict[str, Any], folder: Path, found: Foreign, where: str) 
     layers, tokens = found.keys.shape[:2]
     for name, got in (("n_layers", layers), ("budget_tokens", tokens)):
         if name in meta and meta[name] != got:
-            raise ArtifactError(f"{where}: got {got}, wanted the {meta[name]} that meta.json tells as {name}")
+            raise ArtifactError(f"{where}: got {got}, wanted the {shown(meta[name])} that meta.json tells as {name}")
     ids_file = folder / "prefix_token_ids.json"
-    if not ids_file.exists():
+    if not os.path.lexists(ids_file):
         return
     ids = read_json(ids_file)
-    if not isinstance(ids, list) or len(ids) != tokens:
+    if not isinstance(ids, list) or len(ids) != tokens or any(type(one) is not int or one < 0 for one in ids):
         raise ArtifactError(f"{ids_file}: wanted a list of {tokens} token ids, one per prefix token")
     told = meta.get("prefix_token_ids_sha256")
     digest = hashlib.sha256(json.dumps(ids, separators=(",", ":")).encode()).hexdigest()
     if told is not None and told != digest:
-        raise ArtifactError(f"{folder}: got token ids of digest {digest}, wanted {told} of meta.json")
+        raise ArtifactError(f"{folder}: got token ids of digest {digest}, wanted {str(told)[:80]} of meta.json")
+
+
+def _model_of(meta: dict[str, Any]) -> str | None:
+    found = meta.get("model_id") or meta.get("model")
+    return found if isinstance(found, str) else None
 
 
 def _plain_of(meta: dict[str, Any]) -> dict[str, Any]:

@@ -16,19 +16,25 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 @dataclass(frozen=True)
 class Foreign:
-    """keys, values: [L, P, H, D] in the file's own dtype. `told`: what the file says of itself, for the provenance."""
+    """keys, values: [L, P, H, D] in the file's own dtype. `told`: what the file says of itself, for the provenance.
+
+    made_for: the model that the file names, if any.
+    """
 
     keys: torch.Tensor
     values: torch.Tensor
     frozen_tokens: int = 0
     kind: Kind = "cartridge"
     told: dict[str, Any] = field(default_factory=dict)
+    made_for: str | None = None
 
 
-def stack(layers: Any, name: str, identity: ModelIdentity, layout: Layout | None, where: str) -> torch.Tensor:
+def stack(
+    layers: Any, name: str, identity: ModelIdentity, layout: Layout | None, where: str, least: int = 1
+) -> torch.Tensor:
     """[L, P, H, D] from one tensor per layer, or one over all layers, each [1, H, P, D], [H, P, D] or [P, H, D].
 
-    layout None: told by which axis has the model's number of KV heads.
+    layout None: told by which axis has the model's number of KV heads. least: the fewest tokens a layer may have.
     Raises: ArtifactError for a layer too few or too many, a shape that is not the model's, layers of several lengths or
     dtypes, values that are not finite, or axes that cannot be told apart.
     """
@@ -41,20 +47,23 @@ def stack(layers: Any, name: str, identity: ModelIdentity, layout: Layout | None
             f"{where}: {name}: got {len(layers)} layers, wanted {identity.num_layers} of {identity.model_id}"
         )
     found = [
-        _tokens_first(layer, f"{name}, layer {number}", identity, layout, where) for number, layer in enumerate(layers)
+        _tokens_first(layer, f"{name}, layer {number}", identity, layout, where, least)
+        for number, layer in enumerate(layers)
     ]
     shapes, dtypes = {tuple(layer.shape) for layer in found}, {layer.dtype for layer in found}
     if len(shapes) > 1 or len(dtypes) > 1:
         raise ArtifactError(
             f"{where}: {name}: got layers of shapes {sorted(shapes)} and dtypes {dtypes}, wanted one of each"
         )
-    stacked = torch.stack(found)
-    if not torch.isfinite(stacked).all():
-        raise ArtifactError(f"{where}: {name}: got values that are not finite")
-    return stacked
+    for number, layer in enumerate(found):
+        if not torch.isfinite(layer).all():
+            raise ArtifactError(f"{where}: {name}, layer {number}: got values that are not finite")
+    return torch.stack(found)
 
 
-def _tokens_first(tensor: Any, name: str, identity: ModelIdentity, layout: Layout | None, where: str) -> torch.Tensor:
+def _tokens_first(
+    tensor: Any, name: str, identity: ModelIdentity, layout: Layout | None, where: str, least: int
+) -> torch.Tensor:
     """[P, H, D] of one layer."""
     if not isinstance(tensor, torch.Tensor):
         raise ArtifactError(f"{where}: {name}: got {type(tensor).__name__}, wanted a tensor")
@@ -78,8 +87,8 @@ def _tokens_first(tensor: Any, name: str, identity: ModelIdentity, layout: Layou
         )
     dense = tensor.detach().reshape(shape)
     dense = dense.transpose(0, 1) if possible == ["heads_first"] else dense
-    if not 0 < dense.shape[0] < longest:
+    if not least <= dense.shape[0] < longest:
         raise ArtifactError(
-            f"{where}: {name}: got {dense.shape[0]} prefix tokens, wanted 1 to {longest - 1} of the context"
+            f"{where}: {name}: got {dense.shape[0]} prefix tokens, wanted {least} to {longest - 1} of the context"
         )
     return dense

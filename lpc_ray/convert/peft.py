@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
-from safetensors.torch import save_file
+from safetensors.torch import save as save_tensors
 
-from lpc_ray.convert.files import read_fields
+from lpc_ray.convert.files import read_fields, read_file, shown
 from lpc_ray.convert.layers import Foreign, stack
 from lpc_ray.errors import ArtifactError
 from lpc_ray.identity import ModelIdentity
@@ -30,44 +30,43 @@ def read(path: Path, identity: ModelIdentity) -> Foreign:
     A prefix tuning with a projection is saved by PEFT as what it projects to. Raises: ArtifactError for another adapter
     type, an adapter that is no safetensors file, or shapes that do not fit.
     """
-    if not path.exists():
-        raise ArtifactError(f"{path}: does not exist")
     folder = path if path.is_dir() else path.parent
     config = read_fields(folder / CONFIG_FILE)
     where, kind = str(folder / TENSOR_FILE), config.get("peft_type")
     if kind not in ("CARTRIDGE", "PREFIX_TUNING"):
-        raise ArtifactError(f"{folder / CONFIG_FILE}: got peft_type {kind!r}, wanted CARTRIDGE or PREFIX_TUNING")
+        raise ArtifactError(f"{folder / CONFIG_FILE}: got peft_type {shown(kind)}, wanted CARTRIDGE or PREFIX_TUNING")
+    tokens = config.get("num_virtual_tokens")
+    if type(tokens) is not int:
+        raise ArtifactError(f"{folder / CONFIG_FILE}: got num_virtual_tokens {shown(tokens)}, wanted an integer")
     try:
-        tensors = load_tensors((folder / TENSOR_FILE).read_bytes())
-    except OSError as error:
-        raise ArtifactError(f"{where}: {error.strerror or error}") from error
+        tensors = load_tensors(read_file(folder / TENSOR_FILE))
     except SafetensorError as error:
         raise ArtifactError(f"{where}: not a safetensors file: {error}") from error
     if set(tensors) != {TENSOR}:
-        raise ArtifactError(f"{where}: got tensors {sorted(tensors)}, wanted {TENSOR} alone")
+        raise ArtifactError(f"{where}: got tensors {shown(sorted(tensors))}, wanted {TENSOR} alone")
     shape = (identity.num_layers, 2, identity.num_kv_heads, identity.head_dim)
     flat = tensors[TENSOR]
-    if (
-        flat.ndim != 2
-        or flat.shape[1] != torch.Size(shape).numel()
-        or flat.shape[0] != config.get("num_virtual_tokens")
-    ):
+    if flat.ndim != 2 or flat.shape[1] != torch.Size(shape).numel() or flat.shape[0] != tokens:
         raise ArtifactError(
-            f"{where}: got {TENSOR} {list(flat.shape)}, wanted [{config.get('num_virtual_tokens')}, "
+            f"{where}: got {TENSOR} {list(flat.shape)}, wanted [{tokens}, "
             f"{torch.Size(shape).numel()}] (2 · layers · KV heads · head dim of {identity.model_id})"
         )
     for field, held in _dimensions(identity).items():
         if config.get(field) not in (None, held):
             raise ArtifactError(
-                f"{folder / CONFIG_FILE}: got {field} {config[field]!r}, wanted {held}, as {identity.model_id} has it"
+                f"{folder / CONFIG_FILE}: got {field} {shown(config[field])}, wanted {held}, as {identity.model_id} has it"
             )
     pairs = flat.reshape(-1, *shape).permute(2, 1, 0, 3, 4)  # [2, L, P, H, D]
     frozen = config.get("num_frozen_tokens", 0) if kind == "CARTRIDGE" else 0
     if type(frozen) is not int or not 0 <= frozen <= flat.shape[0]:
-        raise ArtifactError(f"{folder / CONFIG_FILE}: got num_frozen_tokens {frozen!r}, wanted 0 to {flat.shape[0]}")
+        raise ArtifactError(
+            f"{folder / CONFIG_FILE}: got num_frozen_tokens {shown(frozen)}, wanted 0 to {flat.shape[0]}"
+        )
     keys, values = (stack(pairs[half], f"{TENSOR}, {half}", identity, "tokens_first", where) for half in (0, 1))
-    told = {"peft_type": kind, "base_model_name_or_path": str(config.get("base_model_name_or_path"))}
-    return Foreign(keys, values, frozen, "cartridge" if kind == "CARTRIDGE" else "kv_prefix", told)
+    base = config.get("base_model_name_or_path")
+    told = {"peft_type": kind, "base_model_name_or_path": str(base)}
+    made_for = base if isinstance(base, str) else None
+    return Foreign(keys, values, frozen, "cartridge" if kind == "CARTRIDGE" else "kv_prefix", told, made_for)
 
 
 def write(folder: Path, manifest: Manifest, keys: torch.Tensor, values: torch.Tensor, peft_type: str) -> None:
@@ -88,7 +87,7 @@ def write(folder: Path, manifest: Manifest, keys: torch.Tensor, values: torch.Te
     else:
         config |= {"prefix_projection": False, "encoder_hidden_size": who.num_kv_heads * who.head_dim}
     flat = torch.stack([keys, values], dim=1).permute(2, 0, 1, 3, 4).reshape(manifest.num_tokens, -1)
-    save_file({TENSOR: flat.contiguous()}, folder / TENSOR_FILE, metadata={"format": "pt"})
+    (folder / TENSOR_FILE).write_bytes(save_tensors({TENSOR: flat.contiguous()}, metadata={"format": "pt"}))
     (folder / CONFIG_FILE).write_text(json.dumps(config, indent=2), encoding="utf-8")
 
 
