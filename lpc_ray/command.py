@@ -161,16 +161,19 @@ def _short(value) -> str:
 def _verify(store: Store, options: argparse.Namespace) -> None:
     from lpc_ray.embedded_model import resolve_model
     from lpc_ray.identity import model_identity
-    from lpc_ray.library import load, made_for
+    from lpc_ray.library import check_room, load, made_for
+    from lpc_ray.model_files import text_config
 
     told = made_for(store, options.handle)
     model, revision = (options.model, None) if options.model else (told.model_id, told.revision)
-    manifest, keys, _ = load(store, options.handle, model_identity(resolve_model(model), revision))
+    folder = resolve_model(model)
+    manifest, keys, _ = load(store, options.handle, model_identity(folder, revision))
+    check_room(text_config(folder, revision), manifest.num_tokens)
     weights = "weights" if manifest.identity.weights_hash else "weights not hashed"
-    print(
-        f"{options.handle}: whole and made for {model}: digest {manifest.digest}, {list(keys.shape)} {manifest.dtype}, all "
-        f"finite; config, {weights}, tokenizer, chat template and RoPE agree"
+    whole = (
+        f"{options.handle}: whole and made for {model}: digest {manifest.digest}, {list(keys.shape)} {manifest.dtype}"
     )
+    print(printable(f"{whole}, all finite; config, {weights}, tokenizer, chat template and RoPE agree"))
 
 
 def _import(store: Store, options: argparse.Namespace) -> None:
@@ -181,12 +184,14 @@ def _import(store: Store, options: argparse.Namespace) -> None:
     from lpc_ray.model_files import text_config
 
     model = resolve_model(options.model)
-    check_architecture(text_config(model, options.revision))
+    config = text_config(model, options.revision)
+    check_architecture(config)
     request = ImportRequest(options.file, options.format, options.name, options.layout, options.align_down)
-    manifest = add(store, request, model_identity(model, options.revision))
-    if dropped := manifest.provenance.get("dropped_tokens"):
-        print(f"warning: {dropped} trained tokens dropped to align down to {options.align_down}", file=sys.stderr)
-    print(f"{options.name} → {manifest.digest} ({manifest.num_tokens} tokens, {manifest.dtype}) in {store}")
+    added = add(store, request, model_identity(model, options.revision), config)
+    for warning in added.warnings:
+        print(f"warning: {printable(warning)}", file=sys.stderr)
+    manifest, before = added.manifest, f", before → {added.previous}" if added.previous else ""
+    print(f"{options.name} → {manifest.digest} ({manifest.num_tokens} tokens, {manifest.dtype}) in {store}{before}")
 
 
 def _export(store: Store, options: argparse.Namespace) -> None:

@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 
+from lpc_ray.architecture import check_architecture, check_context
 from lpc_ray.artifact import Loaded, describe, fetch, load_prefix, load_stored, publish, stored_manifest, told_by
 from lpc_ray.convert import ExportFormat, Foreign, ImportFormat, read_foreign, write_foreign
 from lpc_ray.convert.layers import Layout
-from lpc_ray.errors import ArtifactError, LPCError
+from lpc_ray.errors import ArtifactError, LPCError, PrefixNotFoundError, StorageError
 from lpc_ray.handles import ARTIFACTS, check_new_handle, find_digest, handle_names, parts_of, read_handle, set_handle
 from lpc_ray.identity import ModelIdentity, check_same
 from lpc_ray.manifest import Manifest
@@ -28,27 +29,63 @@ class ImportRequest:
     align_down: int | None = None
 
 
-def add(store: Store, request: ImportRequest, identity: ModelIdentity) -> Manifest:
+@dataclass(frozen=True)
+class Added:
+    """What an import has published. previous: the other digest that the handle pointed to before; warnings: a line each."""
+
+    manifest: Manifest
+    previous: str | None
+    warnings: list[str]
+
+
+def add(store: Store, request: ImportRequest, identity: ModelIdentity, config: Any) -> Added:
     """Publish the prefix in a foreign file under a handle; nothing is written unless all of it is right.
 
-    Raises: ArtifactError for a file that does not fit the model, ConfigError for a malformed handle, StorageError.
+    config: of the text part of the model that `identity` tells.
+    Raises: ArtifactError for a file that does not fit the model, ConfigError for a handle that may not be set or a model that
+    has no room for the prefix, StorageError.
     """
     check_new_handle(request.handle)
     foreign = read_foreign(request.path, request.format, identity, request.layout)
+    warnings = []
     told: dict[str, Any] = {
         "imported_from": request.format,
         "file": request.path.name,
         "file_sha256": _file_digest(request.path),
         "file_says": foreign.told,
     }
+    if foreign.made_for and not _may_be_one(foreign.made_for, identity.model_id):
+        warnings.append(f"{request.path} says it was made for {foreign.made_for}, not for {identity.model_id}")
     if request.align_down is not None:
         foreign, dropped = _aligned(foreign, request.align_down, str(request.path))
         told["aligned_down_to"], told["dropped_tokens"] = request.align_down, dropped
+        if dropped:
+            warnings.append(f"{dropped} trained tokens dropped to align down to {request.align_down}")
+    check_room(config, foreign.keys.shape[1])
     artifacts = store / ARTIFACTS
     frozen = foreign.frozen_tokens
     manifest = publish(artifacts, foreign.keys, foreign.values, identity, frozen, kind=foreign.kind, provenance=told)
+    previous = _pointed_to(store, request.handle)
     set_handle(store, request.handle, manifest.digest)
-    return manifest
+    return Added(manifest, previous if previous != manifest.digest else None, warnings)
+
+
+def check_room(config: Any, num_tokens: int) -> None:
+    """Raises: ConfigError for a model that no prefix enters, or that has no room for one of `num_tokens` and a prompt."""
+    check_architecture(config)
+    check_context(config, num_tokens + 1, f"prefix ({num_tokens}) and prompt (1 or more)")
+
+
+def _may_be_one(model: str, other: str) -> bool:
+    """A hub's id and a folder of one model agree in their last part at most."""
+    return Path(model).name.lower() == Path(other).name.lower()
+
+
+def _pointed_to(store: Store, handle: str) -> str | None:
+    try:
+        return read_handle(store, handle)
+    except (PrefixNotFoundError, StorageError):
+        return None
 
 
 def _aligned(foreign: Foreign, block: int, where: str) -> tuple[Foreign, int]:

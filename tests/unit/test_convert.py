@@ -1,7 +1,9 @@
 """Foreign formats: round trips against PEFT and torch themselves, and refusal of what is unknown, unfit or hostile."""
 
 import json
+import os
 import pickle
+import resource
 from pathlib import Path
 
 import peft
@@ -14,7 +16,7 @@ from transformers.cache_utils import DynamicCache
 
 from lpc_ray.artifact import load_prefix
 from lpc_ray.convert import read_foreign, write_foreign
-from lpc_ray.errors import ArtifactError, ConfigError
+from lpc_ray.errors import ArtifactError, ConfigError, StorageError
 from lpc_ray.handles import ARTIFACTS, list_handles
 from lpc_ray.library import ImportRequest, add, export
 from lpc_ray.prefix import attach, prefix_arguments
@@ -22,7 +24,7 @@ from lpc_ray.storage import Store
 from tests.tiny import tiny_identity, tiny_model
 
 L, P, H, D = 3, 7, 2, 8
-IDENTITY = tiny_identity(tiny_model())
+IDENTITY, CONFIG = tiny_identity(tiny_model()), tiny_model().config
 IDS = torch.tensor([[5, 11, 40, 2, 96, 3]])
 
 
@@ -53,7 +55,7 @@ def _published(tmp_path, keys, values, frozen=2):
     file = tmp_path / "in.pt"
     torch.save(_cartridge(keys, values, frozen), file)
     store = Store(str(tmp_path / "store"))
-    return store, add(store, ImportRequest(file, "cartridges", "one"), IDENTITY)
+    return store, add(store, ImportRequest(file, "cartridges", "one"), IDENTITY, CONFIG).manifest
 
 
 def _cartridge(keys, values, frozen, frozen_name="frozen", wrap=nn.ParameterList):
@@ -112,6 +114,8 @@ def _adapter(tmp_path) -> Path:
         ({"peft_type": "LORA"}, "peft_type 'LORA', wanted CARTRIDGE or PREFIX_TUNING"),
         ({"peft_type": None}, "peft_type None"),
         ({"num_virtual_tokens": P + 1}, r"wanted \[8, 96\]"),
+        ({"num_virtual_tokens": "7"}, "got num_virtual_tokens '7', wanted an integer"),
+        ({"peft_type": "x" * 1000}, "peft_type 'x{76}\\.\\.\\., wanted"),
         ({"num_frozen_tokens": P + 1}, "wanted 0 to 7"),
         ({"num_frozen_tokens": "2"}, "num_frozen_tokens '2'"),
         ({"num_layers": 1}, r"adapter_config.json: got num_layers 1, wanted \d"),
@@ -139,7 +143,7 @@ def test_an_adapter_of_another_model_and_missing_or_broken_files_are_refused(tmp
     with pytest.raises(ArtifactError, match="not a safetensors file"):
         read_foreign(folder, "peft", IDENTITY)
     (folder / "adapter_model.safetensors").unlink()
-    with pytest.raises(ArtifactError, match=r"adapter_model.safetensors: No such file or directory$"):
+    with pytest.raises(ArtifactError, match=r"adapter_model.safetensors: does not exist$"):
         read_foreign(folder, "peft", IDENTITY)
     (folder / "adapter_config.json").write_text("[1]")
     with pytest.raises(ArtifactError, match="got a JSON list"):
@@ -173,8 +177,25 @@ def test_a_cartridges_file_we_write_holds_what_theirs_would(tmp_path, dtype, fro
     assert isinstance(saved["trainable_keys"], nn.ParameterList) and len(saved["trainable_keys"]) == L
     assert saved["trainable_keys"][0].shape == (1, H, P - frozen, D) and saved["trainable_keys"][0].dtype == dtype
     assert len(saved["frozen_keys"]) == len(saved["frozen_values"]) == (L if frozen else 0)
-    again = add(store, ImportRequest(tmp_path / "out" / "cartridge.pt", "cartridges", "two"), IDENTITY)
+    again = add(store, ImportRequest(tmp_path / "out" / "cartridge.pt", "cartridges", "two"), IDENTITY, CONFIG).manifest
     assert again.digest == manifest.digest and again.frozen_tokens == frozen
+
+
+@pytest.mark.parametrize("frozen", [0, 2, P])
+def test_an_exported_cartridges_folder_comes_back_however_much_of_it_is_frozen(tmp_path, frozen):
+    keys, values = _prefix()
+    store, manifest = _published(tmp_path, keys, values, frozen)
+    export(store, "one", "cartridges", tmp_path / "out")
+    again = add(store, ImportRequest(tmp_path / "out", "cartridges", "two"), IDENTITY, CONFIG)
+    assert again.manifest.digest == manifest.digest and again.manifest.frozen_tokens == frozen
+
+
+def test_a_frozen_part_of_no_tokens_is_none(tmp_path):
+    keys, values = _prefix()
+    empty = [torch.zeros(1, H, 0, D)] * L
+    torch.save({**_cartridge(keys, values, 0), "frozen_keys": empty, "frozen_values": empty}, tmp_path / "a.pt")
+    got = read_foreign(tmp_path / "a.pt", "cartridges", IDENTITY)
+    assert torch.equal(got.keys, keys) and got.frozen_tokens == 0
 
 
 # KNLP and connector payloads
@@ -246,7 +267,172 @@ def test_a_knlp_skill_must_agree_with_its_meta_and_token_ids(tmp_path):
         read_foreign(tmp_path, "knlp", IDENTITY)
 
 
+@pytest.mark.parametrize("ids", [["a", None], [1.5] * P, [True] * P, [-1] * P, [None] * P, {"a": 1}])
+def test_token_ids_of_a_skill_are_whole_numbers(tmp_path, ids):
+    torch.save(_payloads(*_prefix())["knlp pairs"][0], tmp_path / "cartridge.pt")
+    (tmp_path / "prefix_token_ids.json").write_text(json.dumps(ids))
+    with pytest.raises(ArtifactError, match="wanted a list of 7 token ids"):
+        read_foreign(tmp_path, "knlp", IDENTITY)
+
+
 # Refusal
+
+
+@pytest.mark.parametrize("format", ["cartridges", "peft"])
+def test_a_layout_is_refused_where_the_format_has_one(tmp_path, format):
+    with pytest.raises(ConfigError, match=f"got heads_first, wanted none for {format}"):
+        read_foreign(tmp_path, format, IDENTITY, "heads_first")
+
+
+@pytest.mark.parametrize("model", ["other/model", "/models/other"])
+def test_a_file_that_names_another_model_is_told_of(tmp_path, model):
+    folder = _adapter(tmp_path)
+    config = json.loads((folder / "adapter_config.json").read_text())
+    (folder / "adapter_config.json").write_text(json.dumps({**config, "base_model_name_or_path": model}))
+    skill = tmp_path / "skill"
+    skill.mkdir()
+    torch.save(_payloads(*_prefix())["knlp pairs"][0], skill / "cartridge.pt")
+    (skill / "meta.json").write_text(json.dumps({"model_id": model}))
+    store = Store(str(tmp_path / "store"))
+    for path, format in ((folder, "peft"), (skill, "knlp")):
+        [told] = add(store, ImportRequest(path, format, "x"), IDENTITY, CONFIG).warnings
+        assert f"was made for {model}, not for tiny-llama" in told
+        same = tiny_identity(tiny_model(), model_id=f"hub/{model.rpartition('/')[2]}")
+        assert add(store, ImportRequest(path, format, "x"), same, CONFIG).warnings == []
+
+
+def test_an_import_says_where_its_handle_pointed_before(tmp_path):
+    keys, values = _prefix()
+    store, first = _published(tmp_path, keys, values)
+    torch.save(_cartridge(values, keys, 2), tmp_path / "swapped.pt")
+    again = ImportRequest(tmp_path / "swapped.pt", "cartridges", "one")
+    assert add(store, again, IDENTITY, CONFIG).previous == first.digest
+    assert add(store, again, IDENTITY, CONFIG).previous is None, "it points there already"
+    store.write_bytes("handles/one.json", b"{")
+    assert add(store, again, IDENTITY, CONFIG).previous is None
+
+
+@pytest.mark.parametrize(("changes", "limit"), [({"sliding_window": 7}, "sliding window of 7"), ({}, None)])
+def test_a_prefix_that_fills_a_models_window_is_not_taken_in(tmp_path, changes, limit):
+    torch.save(_cartridge(*_prefix(), 1), tmp_path / "a.pt")
+    store = Store(str(tmp_path / "store"))
+    config, request = tiny_model("mistral", **changes).config, ImportRequest(tmp_path / "a.pt", "cartridges", "one")
+    if limit is None:
+        assert add(store, request, IDENTITY, config).manifest.num_tokens == P
+        return
+    with pytest.raises(ConfigError, match=f"got 8 tokens of prefix .*{limit}"):
+        add(store, request, IDENTITY, config)
+    assert store.names() == []
+
+
+@pytest.mark.parametrize(
+    ("format", "name"),
+    [
+        ("cartridges", "cartridge.pt"), ("knlp", "cartridge.pt"), ("knlp", "meta.json"), ("knlp", "prefix_token_ids.json"),
+        ("peft", "adapter_config.json"), ("peft", "adapter_model.safetensors"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("kind", ["pipe", "device", "loop", "folder"])
+def test_what_is_no_file_is_never_opened(tmp_path, format, name, kind):
+    torch.save(_payloads(*_prefix())["knlp pairs"][0], tmp_path / "cartridge.pt")
+    (tmp_path / "adapter_config.json").write_text('{"peft_type": "CARTRIDGE", "num_virtual_tokens": 7}')
+    place = tmp_path / name
+    place.unlink(missing_ok=True)
+    match kind:
+        case "pipe":
+            os.mkfifo(place)
+        case "device":
+            place.symlink_to("/dev/zero")
+        case "loop":
+            place.symlink_to(name)
+        case "folder":
+            place.mkdir()
+    for path in (tmp_path, place):
+        with pytest.raises(ArtifactError) as caught:
+            read_foreign(path, format, IDENTITY)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("format", ["cartridges", "knlp", "peft"])
+def test_a_path_too_long_to_be_one_is_one_line(tmp_path, format):
+    with pytest.raises(ArtifactError, match="does not exist"):
+        read_foreign(tmp_path / ("x" * 300), format, IDENTITY)
+
+
+def _torch_file(kind: str, file: Path) -> None:
+    old = {"_use_new_zipfile_serialization": False}
+    match kind:
+        case "text":
+            file.write_text("hello world, this is text\n")
+        case "nothing":
+            file.write_bytes(b"")
+        case "protocol 4":
+            torch.save({"a": torch.zeros(2)}, file, pickle_protocol=4)
+        case "old lists of parameters":
+            torch.save(_cartridge(*_prefix(), 1), file, **old)
+        case "TorchScript":
+            torch.jit.script(nn.Linear(2, 2)).save(str(file))
+        case "module":
+            torch.save(nn.Linear(2, 2), file)
+        case "old plain lists":
+            torch.save(_cartridge(*_prefix(), 1, wrap=list), file, **old)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("text", "got neither a zip archive nor a pickle"),
+        ("nothing", "got neither a zip archive nor a pickle"),
+        ("protocol 4", "got a pickle protocol above 2"),
+        ("old lists of parameters", "got modules in the format of torch before 1.6"),
+        ("TorchScript", "got a TorchScript archive"),
+        ("module", "got torch.nn.modules.linear.Linear, wanted tensors"),
+    ],
+)
+def test_why_a_torch_file_is_refused_is_told_without_unsafe_advice(tmp_path, recwarn, kind, reason):
+    _torch_file(kind, tmp_path / "a.pt")
+    recwarn.clear()
+    with pytest.raises(ArtifactError, match=reason) as caught:
+        read_foreign(tmp_path / "a.pt", "cartridges", IDENTITY)
+    assert "weights_only" not in str(caught.value) and "safe_globals" not in str(caught.value)
+    assert not list(recwarn)
+
+
+def test_an_old_torch_file_of_plain_lists_comes_in(tmp_path):
+    _torch_file("old plain lists", tmp_path / "a.pt")
+    assert read_foreign(tmp_path / "a.pt", "cartridges", IDENTITY).frozen_tokens == 1
+
+
+def test_messages_name_the_layer_and_the_missing_part_and_echo_little(tmp_path):
+    for name, message in (
+        ("not a number", "trained values, layer 1: got values that are not finite"),
+        ("frozen keys without values", "got frozen keys without frozen values"),
+    ):
+        torch.save(_broken(name), tmp_path / "a.pt")
+        with pytest.raises(ArtifactError, match=message):
+            read_foreign(tmp_path / "a.pt", "cartridges", IDENTITY)
+    torch.save({"keys": [], "values": [], "resource_kind": "x" * 100_000}, tmp_path / "a.pt")
+    with pytest.raises(ArtifactError, match="resource_kind 'xxx") as caught:
+        read_foreign(tmp_path / "a.pt", "knlp", IDENTITY)
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize("format", ["cartridges", "peft", "peft_prefix_tuning"])
+def test_an_export_that_finds_no_room_is_one_line_and_leaves_nothing(tmp_path, monkeypatch, format):
+    keys, values = _prefix()
+    store, _ = _published(tmp_path, keys, values)
+    before = sorted(tmp_path.rglob("*"))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(StorageError, match="cannot write .*out: File too large"):
+            export(store, "one", format, tmp_path / "new" / "parents" / "out")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert sorted(tmp_path.rglob("*")) == before
+    with pytest.raises(StorageError, match="File name too long"):
+        export(store, "one", format, tmp_path / "new" / ("x" * 300))
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 class _Hostile:
@@ -267,7 +453,7 @@ def test_a_pickle_that_runs_code_is_refused_and_its_code_does_not_run(tmp_path, 
     torch.save(payload, tmp_path / "hostile.pt")
     store = Store(str(tmp_path / "store"))
     with pytest.raises(ArtifactError, match="not a torch file of tensors alone") as caught:
-        add(store, ImportRequest(tmp_path / "hostile.pt", format, "bad"), IDENTITY)
+        add(store, ImportRequest(tmp_path / "hostile.pt", format, "bad"), IDENTITY, CONFIG)
     assert not marker.exists() and store.names() == [] and "\n" not in str(caught.value)
     assert "weights_only" not in str(caught.value)
 
@@ -306,9 +492,9 @@ def _broken(name: str):
         "strings": {**good, "trainable_keys": ["abc"] * L},
         "a number for a list": {**good, "frozen_keys": 3},
         "no tokens": {
-            **good,
-            "trainable_keys": [torch.zeros(1, H, 0, D)] * L,
-            "trainable_values": [torch.zeros(1, H, 0, D)] * L,
+            f"{part}_{half}": [torch.zeros(1, H, 0, D)] * L
+            for part in ("trainable", "frozen")
+            for half in ("keys", "values")
         },
         "an expanded tensor past the context": {**good, "trainable_keys": [torch.zeros(1).expand(1, H, 10**9, D)] * L},
         "both frozen names": {**good, "fixed_keys": good["frozen_keys"], "fixed_values": good["frozen_values"]},
@@ -330,7 +516,7 @@ def test_what_does_not_fit_is_one_clear_error_and_nothing_is_written(tmp_path, f
     torch.save(_broken(name), tmp_path / "broken.pt")
     store = Store(str(tmp_path / "store"))
     with pytest.raises(ArtifactError) as caught:
-        add(store, ImportRequest(tmp_path / "broken.pt", format, "bad"), IDENTITY)
+        add(store, ImportRequest(tmp_path / "broken.pt", format, "bad"), IDENTITY, CONFIG)
     assert "\n" not in str(caught.value) and "broken.pt" in str(caught.value)
     assert store.names() == [] and list_handles(store) == {}
 
@@ -353,7 +539,7 @@ def test_bytes_that_are_no_such_file_are_always_an_artifact_error(tmp_path, data
 
 def test_a_malformed_handle_is_refused_before_the_file_is_read(tmp_path):
     with pytest.raises(ConfigError, match="wanted 1 to 128 letters"):
-        add(Store(str(tmp_path)), ImportRequest(tmp_path / "none.pt", "cartridges", "a/b"), IDENTITY)
+        add(Store(str(tmp_path)), ImportRequest(tmp_path / "none.pt", "cartridges", "a/b"), IDENTITY, CONFIG)
 
 
 def test_an_export_is_whole_or_absent_and_never_overwrites(tmp_path):

@@ -250,6 +250,37 @@ def test_a_prefix_for_a_model_it_cannot_enter_is_not_taken_in(tmp_path, capsys, 
     assert "model llama: dynamic RoPE" in _refused(capsys, *arguments)
 
 
+def test_a_prefix_that_leaves_a_window_no_room_is_neither_taken_in_nor_verified(tmp_path, capsys, payload):
+    folder = save_tiny(tiny_model("mistral", sliding_window=8), tmp_path / "mistral")
+    at = ("--store", tmp_path / "library")
+    _run(capsys, "import", payload, "--format", "knlp", "--model", folder, "--name", "doc", *at)
+    assert "whole" in _run(capsys, "verify", "doc", *at)
+    told = "got 15 tokens of prefix (14) and prompt (1 or more), wanted at most its sliding window of 8"
+    assert told in _refused(capsys, "verify", "doc+doc", *at)
+
+
+def test_import_tells_where_the_handle_pointed_and_of_a_file_for_another_model(tmp_path, capsys, model_folder, payload):
+    arguments = ("--model", model_folder, "--name", "doc", "--store", tmp_path / "library")
+    first = _run(capsys, "import", payload, "--format", "knlp", *arguments)
+    _run(capsys, "export", "doc", "--format", "peft", "--out", tmp_path / "out", "--store", tmp_path / "library")
+    config = tmp_path / "out" / "adapter_config.json"
+    told = {**json.loads(config.read_text()), "base_model_name_or_path": "other\x1b", "num_frozen_tokens": 3}
+    config.write_text(json.dumps(told))
+    main([str(one) for one in ("import", tmp_path / "out", "--format", "peft", *arguments)])
+    shown = capsys.readouterr()
+    assert shown.out.rstrip().endswith(f"before → {first.split()[2]}") and "before" not in first
+    [warning] = shown.err.splitlines()
+    assert warning.startswith("warning: ") and "was made for other\\x1b, not for" in warning
+
+
+def test_the_shells_ways_to_break_a_command_are_one_line(store, tmp_path, capsys):
+    for url in ("", " ", "memory:", "data:,x", "zip://x.zip", "reference://x", "ftp://localhost:9/x"):
+        assert "store" in _refused(capsys, "list", "--store", url)
+    assert "too long" in _refused(
+        capsys, "export", "a", "--format", "peft", "--out", tmp_path / ("x" * 300), "--store", store.url
+    )
+
+
 def test_a_handle_whose_artifact_is_gone_and_an_artifact_without_handle_are_listed(store, capsys):
     digests = list_handles(store)
     (store / ARTIFACTS).remove(digests["a"])
