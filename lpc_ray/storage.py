@@ -144,17 +144,20 @@ class Store:
 
 
 def remove_stale(folder: str | Path) -> None:
-    """Remove what writers that were killed an hour ago or more have left in a local folder."""
-    with os.scandir(folder) as found:
-        left = [entry for entry in found if entry.name.startswith(TEMPORARY)]
-    for entry in left:
-        with suppress(OSError):
-            if time.time() - entry.stat(follow_symlinks=False).st_mtime < _STALE_SECONDS:
-                continue
-            if entry.is_dir(follow_symlinks=False):
-                shutil.rmtree(entry.path, ignore_errors=True)
-            else:
-                os.unlink(entry.path)
+    """Remove what writers that were killed an hour ago or more have left in a local folder, as far as we may."""
+    with suppress(OSError), os.scandir(folder) as found:
+        for entry in [entry for entry in found if entry.name.startswith(TEMPORARY)]:
+            _remove_if_stale(entry)
+
+
+def _remove_if_stale(entry: os.DirEntry[str]) -> None:
+    with suppress(OSError):
+        if time.time() - entry.stat(follow_symlinks=False).st_mtime < _STALE_SECONDS:
+            return
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path, ignore_errors=True)
+        else:
+            os.unlink(entry.path)
 
 
 def open_store(url: str) -> Store:

@@ -55,7 +55,7 @@ def read(path: Path, identity: ModelIdentity, layout: Layout | None = None) -> F
 
 def _from_dict(payload: dict[str, Any], identity: ModelIdentity, layout: Layout | None, where: str) -> Foreign:
     kind = payload.get("resource_kind")
-    if kind is not None and not (isinstance(kind, str) and kind in get_args(Kind)):
+    if kind is not None and kind not in get_args(Kind):
         raise ArtifactError(f"{where}: got resource_kind {shown(kind)}, wanted one of {', '.join(get_args(Kind))}")
     if "trainable_keys" in payload:
         found = cartridges.from_payload(payload, identity, where)

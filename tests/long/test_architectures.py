@@ -13,7 +13,7 @@ from lpc_ray.errors import ConfigError
 from lpc_ray.handles import ARTIFACTS
 from lpc_ray.identity import model_identity
 from lpc_ray.initializers import first_k
-from lpc_ray.library import compose
+from lpc_ray.library import adopt
 from lpc_ray.prefix import attach
 from lpc_ray.records import Ask, Decoding, PrefixRef
 from lpc_ray.storage import Store
@@ -98,7 +98,7 @@ def test_first_k_at_step_0_is_the_text_in_the_prompt_and_a_composition_its_parts
     store, identity = Store(str(tmp_path / "store")), model_identity(folder)
     starts = [first_k(attached, MATERIAL, 50), first_k(attached, MATERIAL[::-1], 33)]
     digests = [publish(store / ARTIFACTS, one.keys, one.values, identity, 1).digest for one in starts]
-    joined = compose(store, digests, tmp_path / "cache")
+    joined = adopt(store, "+".join(digests), store, identity, tmp_path / "cache")
     prefixes = [
         PrefixRef(digest, store.path(f"{ARTIFACTS}/{digest}"), tokens)
         for digest, tokens in ((digests[0], 50), (joined.digest, 83))

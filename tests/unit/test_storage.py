@@ -2,11 +2,13 @@
 
 import os
 import time
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lpc_ray.cli import store_url
 from lpc_ray.errors import StorageError
 from lpc_ray.storage import TEMPORARY, Store, absolute, check_url, open_store
 
@@ -41,6 +43,12 @@ def test_what_is_no_store_is_refused_in_one_line_and_makes_no_folder(tmp_path, m
         make(url)
     assert "\n" not in str(caught.value) and "store" in str(caught.value)
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("url", ["", "  ", "memory:", "a::b"])
+def test_a_jobs_store_is_checked_before_a_folder_is_made_of_it(url):
+    with pytest.raises(StorageError, match="wanted"):
+        store_url(SimpleNamespace(store=SimpleNamespace(url=url)))
 
 
 @given(st.text(max_size=30))
