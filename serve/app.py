@@ -95,7 +95,6 @@ def llm_config(settings: ServerSettings):
             "max_num_seqs": settings.max_num_seqs,
             "enable_prefix_caching": True,
             "disable_sliding_window": True,
-            "trust_remote_code": False,
             "enable_prompt_tokens_details": True,
             "kv_transfer_config": {
                 "kv_connector": "LearnedPrefixConnector",
@@ -106,6 +105,7 @@ def llm_config(settings: ServerSettings):
             **(whole_prompts(settings.max_model_len) if settings.device == "cpu" else {}),
             **_tools(settings),
             **settings.engine,
+            "trust_remote_code": False,
         },
     )
 

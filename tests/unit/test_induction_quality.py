@@ -100,5 +100,5 @@ def test_the_quality_is_shown_in_terminal_and_page():
     text = printed("ss", told)
     assert "1 traces kept; dropped: question_cut: 1" in text and "999, Tobias Renn" in text
     record = {"family": "ss", "induction_seed": 0, "seconds": 1.0, "quality": told}
-    page = html_page("t", {}, [], [], [], run_tables([], [], []), [], [record]).decode()
+    page = html_page("t", {}, [], [], [], run_tables([], [], []), [], induction=[record]).decode()
     assert "1 question_cut" in page and "999, Tobias Renn" in page
