@@ -1,5 +1,6 @@
 """Recipes over their seeds: figures worked out by hand, the correction from its published example."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -75,3 +76,12 @@ def test_report_and_page_hold_the_recipes():
     assert [one["mean"] for one in told] == [1.0, 0.0] and told[1]["p_value"] == pytest.approx(2 / 256)
     assert "Recipes over their seeds" in page and "more than noise" in page
     assert "Recipes over their seeds" not in write([arm()])[1]
+
+
+def test_many_sentences_are_folded_away():
+    few, many = (
+        write([one for name in names for one in seeds(name, "10", "01")])[1]
+        for names in (["ss", "r"], ["ss", "r", "bo", "csb", "ar", "raw", "curated"])
+    )
+    assert "sentences</summary>" not in few
+    assert re.search(r"<details><summary>\d\d sentences</summary>", many)
