@@ -9,16 +9,17 @@ from lpc_ray.architecture import check_architecture, check_context, stated_confi
 from lpc_ray.config import JobConfig, ReportConfig
 from lpc_ray.embedded_model import resolve_model
 from lpc_ray.errors import ConfigError, DataError
-from lpc_ray.handles import find_digest, parts_of
+from lpc_ray.handles import ARTIFACTS, find_digest, parts_of
+from lpc_ray.identity import check_same, model_identity
 from lpc_ray.inducer import InductionTask
 from lpc_ray.induction import build_family
 from lpc_ray.induction.base import Family, Unit, plan_units
 from lpc_ray.matrix import Arm, TraceSet, arms, fingerprint
-from lpc_ray.recipe import GENERAL
+from lpc_ray.recipe import GENERAL, Recipe
 from lpc_ray.records import Case, Document
 from lpc_ray.sources import read_documents
 from lpc_ray.starts import Starts, read_starts
-from lpc_ray.storage import open_store
+from lpc_ray.storage import Store, open_store
 from lpc_ray.tokenizer import TextTokenizer
 from lpc_ray.verification import build_benchmark
 from lpc_ray.verification.base import Benchmark, protocol_of
@@ -150,11 +151,7 @@ def make_plan(config: JobConfig, unsandboxed: bool = False) -> Plan:
             )
         for initializer in (arm.initializer, *recipe.initializers.training_free):
             starts.check(initializer, arm.num_tokens, f"arm {arm.name}")
-    if recipe.prefixes is not None:
-        library = open_store(recipe.prefixes.store)
-        for handle in recipe.prefixes.handles:
-            for part in parts_of(handle):
-                find_digest(library, part)
+    earlier = _earlier_prefixes(recipe, starts)
     model = recipe.model.model_dump(mode="json")
     protocol = protocol_of(benchmark, recipe.prompt.system, recipe.verification.max_tokens, model)
     plan = Plan(
@@ -170,7 +167,30 @@ def make_plan(config: JobConfig, unsandboxed: bool = False) -> Plan:
         tokenizer=tokenizer,
     )
     plan.check_model()
+    _check_same_model(recipe, earlier)
     return plan
+
+
+def _earlier_prefixes(recipe: Recipe, starts: Starts) -> list[tuple[str, Store, str]]:
+    """Where the config names an LPC that exists already, its store and its digest."""
+    found = []
+    if starts.pretrained is not None:
+        found.append(("recipe.initializers.pretrained", starts.pretrained.store, starts.pretrained.digest))
+    if recipe.prefixes is not None:
+        library = open_store(recipe.prefixes.store)
+        for handle in recipe.prefixes.handles:
+            found += [(f"recipe.prefixes: {handle}", library, find_digest(library, part)) for part in parts_of(handle)]
+    return found
+
+
+def _check_same_model(recipe: Recipe, earlier: list[tuple[str, Store, str]]) -> None:
+    if not earlier:
+        return
+    from lpc_ray.artifact import stored_manifest
+
+    model = model_identity(resolve_model(recipe.model.id), recipe.model.revision)
+    for where, store, digest in earlier:
+        check_same(stored_manifest(store / ARTIFACTS, digest).identity, model, where)
 
 
 def _check_plain_text(documents: list[Document], control_tokens: list[str]) -> None:

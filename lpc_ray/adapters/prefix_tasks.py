@@ -9,6 +9,7 @@ from lpc_ray.adapters.ray_train import GroupSetup, load_backbone
 from lpc_ray.artifact import load_prefix, publish
 from lpc_ray.embedded_model import prefix_cache
 from lpc_ray.identity import model_identity
+from lpc_ray.model_files import read_tokenizer
 from lpc_ray.recipe import InitializerName
 from lpc_ray.records import Message
 
@@ -35,14 +36,12 @@ def publish_untrained(setup: GroupSetup, initializer: InitializerName, num_token
 
 def measure_drift(setup: GroupSetup, folder: str, texts: list[tuple[list[Message], str]]) -> tuple[float, int]:
     """KL drift of the LPC in `folder` on conversations and the bare model's replies to them (re-tokenised)."""
-    from transformers import AutoTokenizer
-
     from lpc_ray.verification.drift import kl_drift, text_row
 
     torch.set_num_threads(setup.resources.threads)
     model = setup.recipe.model
     _, keys, values = load_prefix(folder, model_identity(setup.model, model.revision))
-    tokenizer = AutoTokenizer.from_pretrained(setup.model, revision=model.revision, trust_remote_code=False)
+    tokenizer = read_tokenizer(setup.model, model.revision)
     rows = []
     for messages, reply in texts:
         ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False)

@@ -1,5 +1,6 @@
 """Configs: what is refused, in which words, and what identity depends on."""
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -7,13 +8,17 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
+from lpc_ray.artifact import publish
 from lpc_ray.cli import run_job
 from lpc_ray.config import load
-from lpc_ray.embedded_model import fetch_embedded_model
-from lpc_ray.errors import ConfigError, DataError, LPCError
+from lpc_ray.embedded_model import fetch_embedded_model, resolve_model
+from lpc_ray.errors import ArtifactError, ConfigError, DataError, LPCError
 from lpc_ray.evidence.baselines import prompt_baselines, untrained
+from lpc_ray.handles import ARTIFACTS, set_handle
+from lpc_ray.identity import model_identity
 from lpc_ray.induction import build_family, family_names
 from lpc_ray.matrix import arms, fingerprint
 from lpc_ray.plan import check_no_held_out_case, make_plan
@@ -377,3 +382,28 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
 def test_json_that_no_store_or_tokenizer_could_take_is_refused(line):
     with pytest.raises(DataError, match="^cases c line 1: "):
         parse_json(line, "cases c line 1")
+
+
+def test_an_earlier_lpc_of_another_model_is_refused_before_anything_runs(monkeypatch, tmp_path):
+    monkeypatch.chdir(ROOT)
+    own = model_identity(resolve_model("smollm2-135m-instruct"))
+    tensor = torch.zeros(own.num_layers, 128, own.num_kv_heads, own.head_dim)
+    store = Store(str(tmp_path))
+    for handle, identity in {"own": own, "alien": dataclasses.replace(own, rope="{}")}.items():
+        set_handle(store, handle, publish(store / ARTIFACTS, tensor, tensor.clone(), identity, 0).digest)
+    config = ROOT / "jobs/configs/pi_scale.cpu.yaml"
+
+    def served(handles: str) -> None:
+        make_plan(load(config, [f"recipe.prefixes={{store: {tmp_path}, handles: [{handles}]}}"]))
+
+    def trained(handle: str) -> None:
+        sweep = "recipe.sweep=[{induction: raw, objective: ntp, initializer: pretrained, num_tokens: 128, seed: 0}]"
+        earlier = f"recipe.initializers.pretrained={{store: {tmp_path}, handle: {handle}}}"
+        make_plan(load(config, [sweep, earlier]))
+
+    served("own")
+    trained("own")
+    with pytest.raises(ArtifactError, match="recipe.prefixes: own\\+alien: made for another model: rope is {}"):
+        served("own+alien")
+    with pytest.raises(ArtifactError, match="recipe.initializers.pretrained: made for another model: rope is {}"):
+        trained("alien")
