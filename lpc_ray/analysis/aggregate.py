@@ -44,7 +44,11 @@ class Aggregate:
 
 
 def by_arm(rows: Sequence[Row]) -> list[Aggregate]:
-    """One entry per run and arm, in the order met. Two prefix sizes on one task are two arms."""
+    """One entry per run and arm, in the order met. Two prefix sizes on one task are two arms.
+
+    The best of several is left out: it may be another arm on every task.
+    """
+    rows = [row for row in rows if not row.is_best_of_several]
     sizes = Counter((row.run, row.task, *arm_key(row)) for row in rows)
     sized = {(run, *key) for (run, _, *key), count in sizes.items() if count > 1}
     groups: dict[tuple, list[Row]] = {}
@@ -76,7 +80,6 @@ def _aggregate(group: Sequence[Row], tasks: Sequence[str | None]) -> Aggregate:
         name=group[0].name,
         status=f"{len(scored)} of {len(tasks)} tasks",
         run=group[0].run,
-        is_best_of_seeds=any(row.is_best_of_seeds for row in group),
         **{name: getattr(group[0], name) for name in RECIPE},
         **costs,
         **convention,

@@ -97,7 +97,7 @@ def _verdict(one: Sequence[Row], other: Sequence[Row], first: str, second: str) 
 
 
 def _seeds(side: Sequence[Row]) -> int | None:
-    return None if any(row.is_best_of_seeds for row in side) else len(side)
+    return None if any(row.is_best_of_several for row in side) else len(side)
 
 
 def _mean(side: Sequence[Row]) -> Fraction | None:

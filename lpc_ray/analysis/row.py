@@ -18,7 +18,8 @@ class Row:
     run, task: rows of two runs are never pooled, and rows of two tasks are ranked apart.
     passed, total, score: the checks of the held-out cases with verdict pass or fail; score_low and score_high bound the
     95 % Wilson interval. A count whose meaning is unknown is shown, and has no score. uncounted_verdicts: how many
-    held-out cases got any other verdict. is_best_of_seeds: the best of several seeds, of which nothing else is known.
+    held-out cases got any other verdict. is_best_of_several: the best of
+    several seeds or arms, of which nothing else is known.
     prompt_tokens, generated_tokens, request_tokens: means over the counted held-out requests, the last one their sum.
     request_seconds: their mean, with as many requests at once as the engine takes. placeholders_counted: whether
     prompt_tokens include the prefix's.
@@ -48,7 +49,7 @@ class Row:
     score_low: float | None = None
     score_high: float | None = None
     uncounted_verdicts: dict[str, int] | None = None
-    is_best_of_seeds: bool = False
+    is_best_of_several: bool = False
     best_step: int | None = None
     tune_passed: int | None = None
     tune_total: int | None = None

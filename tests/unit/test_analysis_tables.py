@@ -73,7 +73,7 @@ def test_a_document_goes_to_the_best_seed_and_to_the_better_mean_each():
 
 
 def test_a_mean_is_unknown_where_only_the_best_seed_was_told():
-    (verdict,) = per_document([initialized("first_k", 10), initialized("sci", 12, is_best_of_seeds=True)])
+    (verdict,) = per_document([initialized("first_k", 10), initialized("sci", 12, is_best_of_several=True)])
     assert (verdict.by_best, verdict.by_mean, verdict.second_mean, verdict.second_seeds) == ("second", None, None, None)
 
 

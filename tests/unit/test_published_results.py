@@ -114,8 +114,20 @@ def test_published_gsm8k_best_row_is_inside_the_noise_of_no_cache():
         "Text prefill": "ReasonCACHE NTP-p256",
         "No cache": "",
     }
-    assert unpaired((20, 24), (17, 24)) > NOISE_P_VALUE
-    assert unpaired((24, 24), (17, 24)) < NOISE_P_VALUE
+    best_row, bare = rows["ReasonCACHE NTP-p512"], rows["No cache"]
+    assert unpaired((best_row.passed, best_row.total), (bare.passed, bare.total)) > NOISE_P_VALUE
+    assert rows["ReasonCACHE NTP-p256"].passed == rows["Text prefill"].passed
+
+
+def test_published_gsm8k_verdicts_follow_their_rows():
+    top = content("h100-gsm8k")
+    for table in top["tables"]:
+        table["rows"][0]["result"] = "24 / 24"
+    rows = {row.name: row for row in parsed(top).rows}
+    best_row, bare = rows["ReasonCACHE NTP-p512"], rows["No cache"]
+    assert unpaired((best_row.passed, best_row.total), (bare.passed, bare.total)) < NOISE_P_VALUE
+    dearer = parsed(changed("h100-gsm8k", "Text prefill", request_tokens=230.0)).rows
+    assert frontier(dearer)["Text prefill"] == "" and frontier(dearer)["ReasonCACHE NTP-p256"] == "Text prefill"
 
 
 def test_published_gsm8k_request_tokens_cannot_hold_the_prefix():
@@ -136,6 +148,28 @@ def test_published_pilot_sums_over_its_four_tasks():
     }
 
 
+def test_published_pilot_reasoning_beats_self_study_on_two_tasks_and_ties_on_two():
+    scores = {(row.task, row.name): row.passed for row in run("h100-pi-pilot").rows}
+    gains = {
+        task: scores[task, "R-PI KL"] - scores[task, "Fixed self-study KL"]
+        for task in dict.fromkeys(t for t, _ in scores)
+    }
+    assert gains == {
+        "exceltable-in-ppt": 7,
+        "powerlifting-coef-calc": 0,
+        XLSX: 2,
+        "weighted-gdp-calc": 0,
+    }
+    flat = [task for task in gains if len({scored for (one, _), scored in scores.items() if one == task}) == 1]
+    assert flat == ["powerlifting-coef-calc", "weighted-gdp-calc"]
+    sums = [found.row for found in by_arm(run("h100-pi-pilot").rows)]
+    assert best(sums) == "R-PI KL"
+    weaker = content("h100-pi-pilot")
+    for table in weaker["tables"]:
+        table["rows"][11]["result"] = "11 / 19"
+    assert best([row for row in parsed(weaker).rows if row.task == XLSX]) == "Fixed self-study KL"
+
+
 def test_published_pilot_sum_is_withheld_where_a_task_has_no_score():
     top = content("h100-pi-pilot")
     for table in top["tables"]:
@@ -150,9 +184,43 @@ def test_published_scale_run_scored_zero_in_every_family():
     assert [(row.passed, row.total) for row in rows] == [(0, 16)] * 6 + [(0, 48)] * 2
 
 
+def test_published_scale_verdict_follows_its_rows():
+    rows = parsed(changed("h100-pi-scale", "CSB-PI", result="1 / 48")).rows
+    assert best(rows) == "CSB-PI" and [row.name for row in rows if row.passed] == ["CSB-PI"]
+
+
+def test_published_retest_helps_on_no_check_of_excel_and_on_one_of_syzkaller():
+    scores = {(row.task, row.name): row.passed for row in run("a100-retest").rows}
+    for task, gain in (("exceltable-in-ppt", 0), ("syzkaller-ppdev-syzlang", 1)):
+        assert scores[task, "Best learned prefix"] - scores[task, "No skill"] == gain
+
+
+def test_published_best_of_several_arms_is_not_summed_over_tasks():
+    """It may be another arm on every task."""
+    names = {found.row.name for found in by_arm(run("a100-retest").rows)}
+    assert "Best learned prefix" not in names and "No skill" in names
+    assert by_arm(run("a100-longhealth").rows) == []
+
+
+def test_published_sampled_chunks_are_level_with_the_strided_start_in_one_family_of_four():
+    rows = [row for row in run("a100-retest").rows if row.task == XLSX]
+    bests = {}
+    for row in rows:
+        if row.score is not None and row.induction:
+            found = bests.setdefault(row.induction, {"sci": 0, "strided_rope": 0})
+            found[row.initializer] = max(found[row.initializer], row.passed)
+    assert bests == {
+        "ar_ta": {"sci": 13, "strided_rope": 15},
+        "ss": {"sci": 13, "strided_rope": 13},
+        "ar_ts": {"sci": 13, "strided_rope": 1},
+        "bo": {"sci": 13, "strided_rope": 0},
+    }
+
+
 def test_published_retest_best_row_is_active_reading_with_strided_rope():
     rows = [row for row in run("a100-retest").rows if row.task == XLSX]
     assert best(rows) == "AR-TA + KL, strided-RoPE"
+    assert max(row.passed for row in rows if row.score is not None) == 15
     assert next(row.passed for row in rows if row.name == "No skill") == 6
     weaker = parsed(changed("a100-retest", "AR-TA + KL, strided-RoPE", result="12 / 19")).rows
     assert best([row for row in weaker if row.task == XLSX]) == "SS-PI + KL, SCI seed 1"
@@ -182,8 +250,13 @@ def test_published_unlabelled_count_stays_as_it_is_with_unknown_status():
     full = next(row for row in rows if row.task == XLSX and row.name == "Full skill")
     assert (full.passed, full.total, full.score, full.status, full.uncounted_verdicts) == (0, 1, None, "unknown", None)
     sums = {found.row.name: found.row.score for found in by_arm(rows)}
-    assert sums["Full skill"] is None
-    assert sums["Cartridge 50%"] == (7 + 5 + 14 + 1) / 65
+    assert sums == {"Full skill": None, "Truncated skill": 15 / 65, "No skill": 14 / 65, "Cartridge 50%": 27 / 65}
+    whole = changed("cartridge-skillsbench", "Full skill", result="0 / 19")
+    for table in whole["tables"]:
+        for row, result in zip(table["rows"][::4], ("0 / 8", "9 / 11", "0 / 19", "1 / 27"), strict=True):
+            row["result"] = result
+    found = {found.row.name: found.row.score for found in by_arm(parsed(whole).rows)}
+    assert found["Full skill"] == 10 / 65
 
 
 def test_published_no_skill_scores_differ_between_runs_so_runs_are_never_pooled():
@@ -211,6 +284,7 @@ STEPS = {
     "SS-PI, SCI seed 2": (4, 4, None),
     "SS-PI, strided-RoPE": (8, 8, None),
 }
+BESTS = dict(zip(STEPS, (17, 8, 13, 8, 16, 12, 14, 14, 13), strict=True))
 
 
 def test_published_steps_to_quality_and_who_is_fastest():
@@ -221,6 +295,7 @@ def test_published_steps_to_quality_and_who_is_fastest():
     assert [fastest(active, at) for at in range(3)] == [["AR-TA, strided-RoPE"]] * 3
     assert [fastest(study, at) for at in range(3)] == [["SS-PI, first-k"], ["SS-PI, SCI seed 2"], []]
     assert max(active, key=lambda line: line.best).arm == "AR-TA, first-k"
+    assert {line.arm: int(19 * line.best) for line in lines} == BESTS
     assert {line.arm for line in study if line.best == Fraction(14, 19)} == {"SS-PI, SCI seed 1", "SS-PI, SCI seed 2"}
 
 
@@ -250,6 +325,10 @@ def test_published_longhealth_verdicts_are_tie_tie_first_k_sci():
     verdicts = per_document(run("a100-longhealth").rows)
     assert [verdict.task for verdict in verdicts] == ["patient_05", "patient_06", "patient_12", "patient_18"]
     assert [verdict.delta for verdict in verdicts] == [0, 0, -4, 2]
+    [printed] = content("a100-longhealth")["tables"]
+    assert {verdict.task: verdict.delta for verdict in verdicts} == printed["delta"]
+    words = {"tie": "tie", "first": "first-k", "second": "SCI"}
+    assert {verdict.task: words[verdict.by_best] for verdict in verdicts} == printed["verdict"]
     assert [verdict.by_best for verdict in verdicts] == ["tie", "tie", "first", "second"]
     assert [verdict.by_mean for verdict in verdicts] == [None] * 4
     assert total_delta(verdicts) == -2
