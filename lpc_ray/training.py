@@ -194,11 +194,13 @@ def train(
     progress: Progress,
     at_checkpoint: Callable[[Progress], bool],
     general: list[TraceRow] | None = None,
+    after_step: Callable[[Progress], None] | None = None,
 ) -> Progress:
     """Run optimizer steps until `recipe.steps`; at each checkpoint step not yet passed call `at_checkpoint`.
 
     progress: the state to continue from; mutated and returned. Training ends when `at_checkpoint` returns False.
-    general: traces of general prompts, `recipe.general_share` of the tokens. Raises: DataError without rows.
+    general: traces of general prompts, `recipe.general_share` of the tokens. after_step: called after each step, for
+    news of it. Raises: DataError without rows.
     """
     if recipe.general_share and not general:
         raise DataError(
@@ -222,6 +224,8 @@ def train(
         progress.targets_seen += targets
         progress.tokens_seen += sum(len(row.token_ids) for row in chosen)
         progress.training_seconds += time.perf_counter() - started
+        if after_step is not None:
+            after_step(progress)
         if step in checkpoints and not at_checkpoint(progress):
             break
     return progress

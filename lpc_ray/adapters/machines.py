@@ -19,6 +19,8 @@ from lpc_ray.plan import Plan
 from lpc_ray.recipe import InitializerName
 from lpc_ray.storage import Store
 
+PATIENCE = 2  # seconds
+
 
 def connect(plan: Plan) -> None:
     """Join the configured cluster, the one that submitted this job, or start a local Ray."""
@@ -52,6 +54,7 @@ class Machines:
         self.model = resolve_model(plan.config.recipe.model.id)
         self._plan, self._run, self._say = plan, run, say
         self._told_answered = 0
+        self._told_step = ("", 0)
         self._untrained: dict[tuple[InitializerName, int], ray.ObjectRef] = {}
 
     def start_ahead(self) -> None:
@@ -75,12 +78,30 @@ class Machines:
         self._say("engine", f"starting {replicas} vLLM engine(s) with {model.id}")
         return start_engine_pool(self.name, model, self._plan.config.cluster.engine)
 
-    def engine_news(self) -> tuple[str, str] | None:
-        """Stage and text of how far the engine has come; None before it is started and while it has nothing to do."""
-        started = self.__dict__.get("starting_pool")
-        if started is None or not ray.is_initialized():
+    def news(self) -> tuple[str, str] | None:
+        """Stage and text of what came out of the machines since the last time; None for nothing."""
+        return (self._engine_news() or self._training_news()) if ray.is_initialized() else None
+
+    def _training_news(self) -> tuple[str, str] | None:
+        group = self.__dict__.get("training_group")
+        if group is None:
             return None
-        answered = started[0].answered(patience=2)
+        try:
+            last = ray.get(group[0].last_step.remote(), timeout=PATIENCE)
+        except (ray.exceptions.GetTimeoutError, ray.exceptions.RayActorError):
+            return None
+        if last is None or last[:2] == self._told_step:
+            return None
+        arm, step, loss = last
+        self._told_step = (arm, step)
+        return "train", f"{arm} at step {step}/{self._plan.config.recipe.training.steps}, loss {loss:.3f}"
+
+    def _engine_news(self) -> tuple[str, str] | None:
+        """None before the engine is started and while it has nothing to do."""
+        started = self.__dict__.get("starting_pool")
+        if started is None:
+            return None
+        answered = started[0].answered(PATIENCE)
         if answered is None:
             return None if self._told_answered else ("engine", "still loading")
         if answered == self._told_answered:

@@ -42,7 +42,7 @@ def run_stages(plan: Plan, run: Store, *stages: str) -> None:
     context = RunContext(plan, run, console)
     if stages != ("report",):
         connect(plan)
-    with console.kept_alive(context.machines.engine_news, SECONDS_OF_SILENCE):
+    with console.kept_alive(context.machines.news, SECONDS_OF_SILENCE):
         if "sweep" in stages and context.open_arms():
             context.machines.start_ahead()
             _ = context.tracker

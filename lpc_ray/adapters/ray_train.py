@@ -34,6 +34,7 @@ class TrainingDesk:
         self._changed = asyncio.Event()
         self._closed = False
         self._failure: str | None = None
+        self._last_step: tuple[str, int, float] | None = None
 
     async def enrol(self, arm: Arm) -> None:
         """Called by a trial: train this arm when its turn comes."""
@@ -91,6 +92,14 @@ class TrainingDesk:
         if arm_id in self._stopped:
             return False
         return await asyncio.shield(self._decisions[key])
+
+    async def note_step(self, arm: str, step: int, loss: float) -> None:
+        """Called by worker 0 after every step; nobody waits for it. arm: its name."""
+        self._last_step = (arm, step, loss)
+
+    async def last_step(self) -> tuple[str, int, float] | None:
+        """Arm, step and loss of the latest step; None before the first."""
+        return self._last_step
 
     async def finish(self, arm_id: str, error: str | None) -> None:
         """Called by worker 0 when an arm is done with."""
@@ -245,10 +254,15 @@ def _train_arm(setup: GroupSetup, desk: Any, arm: Arm, backbone) -> None:
             **start.record,
         },
     )
+
+    def note(now: Progress) -> None:
+        if stepper.rank == 0:
+            desk.note_step.remote(arm.name, now.step, now.loss)
+
     try:
         if progress.step and not publishing(stepper, progress):
             return
-        train(stepper, rows, training, arm.seed, progress, lambda now: publishing(stepper, now), general_rows)
+        train(stepper, rows, training, arm.seed, progress, lambda now: publishing(stepper, now), general_rows, note)
     finally:
         stepper.close()
 

@@ -55,7 +55,9 @@ def test_resuming_gives_the_same_batches_as_never_stopping():
             self.seen.append((global_targets, lr_factor, [batch.token_ids.tolist() for batch in micro_batches]))
             return 1.0, 0.0
 
-    train(Recorder(whole), traces, recipe, 5, Progress(), lambda _: True)
+    told = []
+    train(Recorder(whole), traces, recipe, 5, Progress(), lambda _: True, after_step=lambda now: told.append(now.step))
+    assert told == [1, 2, 3, 4, 5, 6]
     train(Recorder(halves), traces, recipe, 5, Progress(), lambda progress: progress.step != 4)
     train(Recorder(halves), traces, recipe, 5, Progress(step=4), lambda _: True)
     assert whole == halves and len(whole) == 6
