@@ -65,6 +65,10 @@ class Benchmark(ABC):
         """A line on each thing that this kind had to try out beforehand; kinds that run nothing have none."""
         return []
 
+    def is_stale(self, outcome: Outcome) -> bool:
+        """Whether a stored outcome tells of a failure of ours that may be over, so that the case is to be asked again."""
+        return outcome.verdict == "verifier_error"
+
     def without_sandbox(self) -> "Benchmark":
         """The same, allowed to run replies' code outside a sandbox; kinds that run none are as they were."""
         return self

@@ -55,14 +55,25 @@ class Verifier:
     max_tokens: int
 
     def verify(self, subject: Subject, split: str, generate: Generate) -> tuple[Outcome, ...]:
-        """The outcomes of `subject` on `split`: the stored ones, or new ones through `generate`, stored."""
-        known = self.outcomes.get(subject.name, split)
-        if known is not None:
-            return known
-        asks = [(case, self.ask(subject, case)) for case in self.benchmark.cases if case.split == split]
-        outcomes = run_examinations(self.benchmark, asks, generate, self.outcomes.protocol)
-        self.outcomes.put(subject.name, split, outcomes)
-        return tuple(outcomes)
+        """The outcomes of `subject` on `split`: the stored ones, and new ones through `generate`, stored."""
+        known = self._known(subject.name, split)
+        cases = [case for case in self.benchmark.cases if case.split == split]
+        asks = [(case, self.ask(subject, case)) for case in cases if case.id not in known]
+        if asks:
+            found = run_examinations(self.benchmark, asks, generate, self.outcomes.protocol)
+            known |= {outcome.case_id: outcome for outcome in found}
+            self.outcomes.put(subject.name, split, [known[case.id] for case in cases])
+        return tuple(known[case.id] for case in cases)
+
+    def is_verified(self, subject: str, split: str) -> bool:
+        """Whether `verify` would ask for nothing."""
+        known = self._known(subject, split)
+        return all(case.id in known for case in self.benchmark.cases if case.split == split)
+
+    def _known(self, subject: str, split: str) -> dict[str, Outcome]:
+        """Case → stored outcome, without those of failures that may be over."""
+        stored = self.outcomes.get(subject, split) or ()
+        return {outcome.case_id: outcome for outcome in stored if not self.benchmark.is_stale(outcome)}
 
     def verify_all(self, wanted: Sequence[tuple[Subject, str]], generate: Generate) -> list[tuple[Outcome, ...]]:
         """As `verify` for each (subject, split), in order; all at once, so that an engine's batches are full.

@@ -1,14 +1,15 @@
 """Runs programs that nobody trusts, under bubblewrap: no network, no host files, limits on all that can run out.
 
-Inside, `/` is read-only and holds the system's /usr, the interpreter with its packages under /runtime, a private /tmp, and
-the folders that the caller hands in. A caller that is root gives each sandbox a user id of its own, because the kernel's
-limit on processes does not bind root; any other caller gets a user namespace.
+Inside, `/` is read-only and holds the system's /usr, the interpreter with its packages under /runtime, and the folders that
+the caller hands in, a private /tmp among them. A caller that is root gives each sandbox a user id of its own, because the
+kernel's limit on processes does not bind root; any other caller gets a user namespace.
 """
 
 import os
 import re
 import secrets
 import shutil
+import subprocess
 import sys
 import sysconfig
 import tempfile
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lpc_ray.errors import VerificationError
+from lpc_ray.verification.seccomp import memory_filter
 from lpc_ray.verification.supervision import Execution, Limits, supervised
 
 # The program starts when its runner says so, and not at all when the runner died while the sandbox was being made.
@@ -81,21 +83,51 @@ class Sandbox:
             )
         settings = _bubblewrap(self.home, cwd, read_only, writable, self.uid, limits.disk_bytes)
         program = [*_limited(limits, self.uid), *(_PLACE.sub(r"\1", part) for part in command)]
-        with _anonymous_file("\0".join(settings)) as descriptor:
-            # The settings name host folders; in a file, they are in no command line that the program could read.
-            full = ["bwrap", "--args", str(descriptor), "--", "sh", "-c", _GREETING, "sh", *program]
-            return supervised(full, limits, self.home, pass_fds=(descriptor,))
+        # The settings name host folders; in a file, they are in no command line that the program could read.
+        with _anonymous_file("\0".join(settings).encode()) as told, _anonymous_file(memory_filter()) as calls:
+            full = ["bwrap", "--args", str(told), "--seccomp", str(calls), "--", "sh", "-c", _GREETING, "sh", *program]
+            return supervised(full, limits, self.home, pass_fds=(told, calls))
 
 
 @contextmanager
 def open_sandbox(unsandboxed: bool = False) -> Iterator[Sandbox]:
-    """A sandbox over a new empty folder with `root` in it; the folder is removed at the end."""
+    """A sandbox over a new folder with `root` and `tmp` in it; the folder is removed at the end.
+
+    Raises: VerificationError as `check_available`, and when the folder cannot be removed.
+    """
     check_available(unsandboxed)
     uid = _FIRST_SANDBOX_UID + secrets.randbelow(1_000_000_000) if os.geteuid() == 0 and not unsandboxed else 0
-    with tempfile.TemporaryDirectory(prefix="lpc-sandbox-") as folder:
-        home = Path(folder) / "home"
+    folder = Path(tempfile.mkdtemp(prefix="lpc-sandbox-"))
+    try:
+        home = folder / "home"
         (home / "root").mkdir(parents=True)
+        (home / "tmp").mkdir()
+        (home / "tmp").chmod(0o1777)
         yield Sandbox(home, unsandboxed, uid)
+    finally:
+        remove(folder)
+
+
+def remove(folder: Path) -> None:
+    """Remove what a program may have left in any depth and with any permissions. Raises: VerificationError."""
+    subprocess.run(["chmod", "-R", "u+rwx", "--", folder], capture_output=True, check=False)  # rm tells what it meant
+    done = subprocess.run(["rm", "-rf", "--", folder], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise VerificationError(f"sandbox: cannot remove {folder}: {done.stderr.strip()[-300:]}")
+
+
+def make_enterable(sandbox: Sandbox, folder: str) -> None:
+    """See to it that `folder`, an absolute path inside, is a folder of the sandbox's user that can be entered, whatever a
+    program that has ended made of it.
+    """
+    path = sandbox.home
+    for part in Path(folder).parts[1:]:
+        path /= part
+        if path.is_symlink() or not path.is_dir():
+            path.unlink(missing_ok=True)
+            path.mkdir()
+            own(sandbox, path)
+        path.chmod(path.stat().st_mode | 0o755)  # bubblewrap enters it as root without capabilities
 
 
 def own(sandbox: Sandbox, folder: Path) -> None:
@@ -136,8 +168,7 @@ def _bubblewrap(
     runtime += ["--ro-bind", sysconfig.get_path("purelib"), "/runtime/packages"]
     runtime += ["--symlink", python, "/runtime/bin/python", "--symlink", python, "/runtime/bin/python3"]
     folders = ["--proc", "/proc", "--dev", "/dev"]
-    for path in ("/tmp", "/dev/shm"):
-        folders += ["--perms", "1777", "--size", str(disk_bytes), "--tmpfs", path]
+    folders += ["--perms", "1777", "--size", str(disk_bytes), "--tmpfs", "/dev/shm"]
     for folder in sorted(home.iterdir()):
         folders += ["--bind", str(folder), f"/{folder.name}"]
     for path, source in writable.items():
@@ -161,10 +192,10 @@ def _limited(limits: Limits, uid: int) -> list[str]:
 
 
 @contextmanager
-def _anonymous_file(text: str) -> Iterator[int]:
+def _anonymous_file(content: bytes) -> Iterator[int]:
     descriptor = os.memfd_create("settings")
     try:
-        os.write(descriptor, text.encode())
+        os.write(descriptor, content)
         os.lseek(descriptor, 0, os.SEEK_SET)
         yield descriptor
     finally:

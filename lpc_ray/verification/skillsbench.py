@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from lpc_ray.datasets.skillsbench import Task, no_skill_prompt, read_tasks, skill_prompt
 from lpc_ray.errors import ConfigError, VerificationError
 from lpc_ray.prompting import with_system
-from lpc_ray.records import Ask, Case, Message
+from lpc_ray.records import Ask, Case, Message, Outcome
 from lpc_ray.verification.base import Benchmark, Examination, Judgement, rows_of
 from lpc_ray.verification.sandbox import check_available
 from lpc_ray.verification.supervision import MIB, Execution, Limits
@@ -93,6 +93,10 @@ class SkillsBench(Benchmark):
     def added_tokens(self, max_tokens: int) -> int:
         return max_tokens + _ERROR_TAIL if self.attempts > 1 else 0
 
+    def is_stale(self, outcome: Outcome) -> bool:
+        was_confounded = outcome.verdict == "harness_confounded"
+        return super().is_stale(outcome) or (was_confounded and self.preflight(outcome.case_id).status == "ready")
+
     def check_runnable(self) -> None:
         check_available(self.rules.unsandboxed)
 
@@ -108,8 +112,8 @@ class SkillsBench(Benchmark):
             with laid_out(task, self.rules) as (sandbox, workdir):
                 done = run_program(sandbox, workdir, code, self.rules)
                 report = run_tests(sandbox, workdir, task, self.rules)
-        except VerificationError:
-            return Judgement("verifier_error", "", 0, total), None
+        except VerificationError as error:
+            return Judgement("verifier_error", str(error), 0, total), None
         return _scored(done, report, ready.names), _error_of(done)
 
 

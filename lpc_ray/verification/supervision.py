@@ -1,7 +1,9 @@
 """Runs a process under limits that only an onlooker can keep: wall time, output, and what all its descendants use."""
 
+import errno
 import os
 import socket
+import stat
 import subprocess
 import threading
 import time
@@ -25,7 +27,8 @@ Limit = Literal["", "time", "memory", "output", "disk"]
 class Limits:
     """What one program may use. `memory_bytes`: address space of each process, and resident memory of all together.
 
-    `file_bytes`: one file. `disk_bytes`: the handed-in folders together, and /tmp. `output_bytes`: stdout plus stderr.
+    `file_bytes`: one file. `disk_bytes`: the handed-in folders together with open files that no folder names any more; as
+    much again in /dev/shm. `output_bytes`: stdout plus stderr.
     """
 
     seconds: float = 60.0
@@ -102,17 +105,16 @@ def _exceeded(process: subprocess.Popen, readers: list["_Reader"], limits: Limit
         return "time"
     if sum(reader.seen for reader in readers) > limits.output_bytes:
         return "output"
-    if _resident_bytes(process.pid) > limits.memory_bytes:
+    family = _descendants(process.pid)
+    if _resident_bytes(family) > limits.memory_bytes:
         return "memory"
-    return "disk" if _used_bytes(home, limits.disk_bytes) > limits.disk_bytes else ""
+    unnamed = _unnamed_bytes(family)
+    return "disk" if unnamed + _used_bytes(home, limits.disk_bytes) > limits.disk_bytes else ""
 
 
 def _kill(process: subprocess.Popen) -> None:
     """End the program and all its descendants: in a sandbox they die with its first process."""
-    try:
-        family = psutil.Process(process.pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        family = []
+    family = _descendants(process.pid)
     process.kill()
     for child in family:
         try:
@@ -122,21 +124,43 @@ def _kill(process: subprocess.Popen) -> None:
     process.wait()
 
 
-def _resident_bytes(pid: int) -> int:
-    total = 0
+def _descendants(pid: int) -> list[psutil.Process]:
     try:
-        for child in psutil.Process(pid).children(recursive=True):
-            try:
-                total += child.memory_info().rss
-            except psutil.NoSuchProcess:
-                continue
+        return psutil.Process(pid).children(recursive=True)
     except psutil.NoSuchProcess:
-        pass
+        return []
+
+
+def _resident_bytes(family: list[psutil.Process]) -> int:
+    total = 0
+    for child in family:
+        try:
+            total += child.memory_info().rss
+        except psutil.NoSuchProcess:
+            continue
     return total
 
 
+def _unnamed_bytes(family: list[psutil.Process]) -> int:
+    """Bytes of open files that were removed, which no count of folders finds."""
+    found = {}
+    for child in family:
+        try:
+            with os.scandir(f"/proc/{child.pid}/fd") as descriptors:
+                for entry in descriptors:
+                    told = entry.stat()
+                    if stat.S_ISREG(told.st_mode) and told.st_nlink == 0:
+                        found[told.st_dev, told.st_ino] = told.st_blocks * 512
+        except (FileNotFoundError, ProcessLookupError, PermissionError):  # it has ended, or is not yet the program
+            continue
+    return sum(found.values())
+
+
 def _used_bytes(folder: Path, enough: int) -> int:
-    """Bytes on disk below `folder`, links not followed; counting ends beyond `enough`. A file counts as 4 KiB at least."""
+    """Bytes on disk below `folder`, links not followed; counting ends beyond `enough`. A file counts as 4 KiB at least.
+
+    A folder that cannot be looked into, or lies too deep to be named, counts as more than enough.
+    """
     total, waiting = 0, [folder]
     while waiting and total <= enough:
         try:
@@ -145,8 +169,12 @@ def _used_bytes(folder: Path, enough: int) -> int:
                     total += max(4096, entry.stat(follow_symlinks=False).st_size)
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(Path(entry.path))
-        except (FileNotFoundError, PermissionError):
+        except FileNotFoundError:
             continue
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.ENAMETOOLONG):
+                raise
+            total = enough + 1
     return total
 
 

@@ -15,10 +15,10 @@ from typing import Literal
 
 from lpc_ray.datasets.skillsbench import Task, placements
 from lpc_ray.errors import VerificationError
-from lpc_ray.verification.sandbox import Sandbox, open_sandbox, own
+from lpc_ray.verification.sandbox import Sandbox, make_enterable, open_sandbox, own, remove
 from lpc_ray.verification.supervision import Execution, Limits
 
-_NOT_FOR_INPUTS = ("usr", "etc", "bin", "lib", "dev", "proc", "tmp", "runtime", "tests", "logs", "program", "solution")
+_NOT_FOR_INPUTS = ("usr", "etc", "bin", "lib", "dev", "proc", "runtime", "tests", "logs", "program", "solution")
 _REPORT, _REPORT_BYTES = "report.xml", 16 * 1024**2
 # -I: neither the working directory nor anything a program left in its home can stand in for a module or a conftest.
 _PYTEST = """\
@@ -111,6 +111,7 @@ def run_reference(sandbox: Sandbox, workdir: str, task: Task, rules: Rules) -> E
 def run_tests(sandbox: Sandbox, workdir: str, task: Task, rules: Rules) -> TestReport:
     """Run the task's tests on what the program left. Raises: VerificationError when the sandbox cannot run."""
     assert task.tests is not None
+    make_enterable(sandbox, workdir)
     with _beside(sandbox, "tests") as tests, _beside(sandbox, "logs") as logs:
         shutil.copytree(task.tests, tests, dirs_exist_ok=True)
         own(sandbox, logs)
@@ -131,7 +132,7 @@ def _report(path: Path, done: Execution) -> TestReport:
         return TestReport({}, done.exit_code, reason=f"no report; pytest exited with {done.exit_code}: {told}")
     try:
         cases = ElementTree.fromstring(path.read_bytes()).iter("testcase")
-    except ElementTree.ParseError as error:
+    except (ElementTree.ParseError, LookupError, ValueError) as error:  # not XML, or in an encoding that nobody knows
         return TestReport({}, done.exit_code, reason=f"malformed report: {error}")
     passed = {
         f"{case.get('classname')}::{case.get('name')}": case.find("failure") is None and case.find("error") is None
@@ -149,7 +150,7 @@ def _beside(sandbox: Sandbox, name: str) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        shutil.rmtree(folder)
+        remove(folder)
 
 
 @lru_cache(maxsize=256)

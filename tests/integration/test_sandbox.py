@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -87,6 +88,13 @@ def test_what_reaches_outside_fails_inside(code, error):
         ("import sys\nfor _ in range(1024): sys.stdout.write('x' * 1024**2)", FEW, "output"),
         ("import sys\nfor _ in range(1024): sys.stderr.write('x' * 1024**2)", FEW, "output"),
         ("n = 0\nwhile True:\n    open(f'f{n}', 'wb').write(b'x' * 4 * 1024**2); n += 1", FEW, "disk"),
+        ("n = 0\nwhile True:\n    open(f'/tmp/f{n}', 'wb').write(b'x' * 4 * 1024**2); n += 1", FEW, "disk"),
+        (
+            "import os, time\nheld = []\nfor n in range(10):\n    held.append(open('f', 'wb'))\n"
+            "    held[-1].write(b'x' * 4 * 1024**2)\n    os.unlink('f')\ntime.sleep(100)",
+            FEW,
+            "disk",
+        ),
         (
             "import os, time\nfor _ in range(7):\n    if os.fork() == 0:\n"
             "        held = b'x' * 250 * 1024**2\n        time.sleep(100)\ntime.sleep(100)",
@@ -119,9 +127,43 @@ def test_no_host_folder_is_named_inside():
     assert sys.prefix not in done.output
 
 
-def test_a_full_tmp_is_the_programs_own_trouble():
-    done, _ = _run("n = 0\nwhile True:\n    open(f'/tmp/f{n}', 'wb').write(b'x' * 4 * 1024**2); n += 1")
+def test_a_full_shared_memory_is_the_programs_own_trouble():
+    done, _ = _run("n = 0\nwhile True:\n    open(f'/dev/shm/f{n}', 'wb').write(b'x' * 4 * 1024**2); n += 1")
     assert done.exit_code == 1 and "No space left" in done.error
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "os.memfd_create('hidden')",
+        "libc.syscall(447, 0)",  # memfd_secret
+        "libc.shmget(0, 1024**2, 0o1600)",
+        "libc.msgget(0, 0o1600)",
+    ],
+)
+def test_memory_that_no_limit_counts_is_not_to_be_had(call):
+    code = "import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+    done, _ = _run(f"{code}if {call} == -1:\n    raise OSError(ctypes.get_errno(), 'refused')\nprint('had it')")
+    assert done.exit_code == 1 and "[Errno 38]" in done.error and "had it" not in done.output
+
+
+NEST = "import os\nos.chdir('/root')\nfor _ in range({}):\n    os.mkdir('{}')\n    os.chdir('{}')\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "exceeded"),
+    [
+        (NEST.format(1200, "d", "d"), ""),
+        (NEST.format(30, "n" * 200, "n" * 200) + "import time\ntime.sleep(100)", "disk"),
+        ("import os\nos.mkdir('/root/hidden')\nos.chmod('/root/hidden', 0)\nos.chmod('/root', 0)", ""),
+    ],
+)
+def test_trees_that_are_deep_or_locked_are_counted_and_removed(code, exceeded):
+    with open_sandbox() as sandbox:
+        sandbox_module.own(sandbox, sandbox.home)
+        done = sandbox.run(["python3", "-c", code], replace(FEW, disk_bytes=8 * MIB, seconds=20))
+        assert done.exceeded == exceeded, done.error
+    assert not sandbox.home.parent.exists()
 
 
 def test_a_daemon_ends_with_the_program_that_left_it():

@@ -10,7 +10,7 @@ from lpc_ray.datasets.skillsbench import read_tasks
 from lpc_ray.errors import ConfigError, VerificationError
 from lpc_ray.recipe import VerificationRecipe
 from lpc_ray.storage import Store
-from lpc_ray.verification import build_benchmark
+from lpc_ray.verification import build_benchmark, skillsbench
 from lpc_ray.verification.outcomes import OutcomeStore, Subject, Verifier
 from lpc_ray.verification.task_runner import Rules, preflight
 from tests.replies import Scripted
@@ -113,11 +113,14 @@ site.mkdir(parents=True)
         (_block("import os; print(os.listdir('/solution'))"), "exec_error"),
         (_block(PLANT), "wrong_output"),
         (_block("import os; os.symlink('/dev/zero', '/root/survey_metric.csv')"), "wrong_output"),
+        (_block("import os; os.chmod('/root', 0)"), "wrong_output"),
+        (_block("import os\nfor _ in range(1200):\n    os.mkdir('d')\n    os.chdir('d')"), "wrong_output"),
+        (_block("import os\nfor _ in range(30):\n    os.mkdir('d' * 200)\n    os.chdir('d' * 200)"), "wrong_output"),
     ],
 )
 def test_a_reply_that_is_wrong_or_means_harm_fails_at_its_stage(tmp_path, reply, stage):
     seconds = 3 if stage == "timeout" else 30
-    verifier = _verifier(tmp_path, attempts=1, seconds=seconds, test_seconds=30)
+    verifier = _verifier(tmp_path, attempts=1, seconds=seconds, test_seconds=120)
     before = {told["pid"] for told in _living()}
     [outcome] = verifier.verify(Subject("s"), "tune", Scripted(reply))
     assert (outcome.verdict, outcome.passed, outcome.total) == ("fail", 0, 7)
@@ -181,6 +184,70 @@ def test_leavings_that_keep_the_tests_from_being_collected_are_invalid_and_not_z
     verifier = _verifier(tmp_path, _task(tmp_path, test), tune=["t"])
     [outcome] = verifier.verify(Subject("s"), "tune", Scripted(_block("open('/root/out', 'w').write('bad')")))
     assert (outcome.verdict, outcome.total) == ("invalid", 1)
+
+
+@pytest.mark.parametrize(
+    "leave",
+    ["shutil.rmtree(w)", "os.chmod(w, 0)", "os.rename(w, '/root/x')", "os.rename(w, w + '1'); os.symlink('/proc', w)"],
+)
+def test_a_program_that_spoils_its_working_directory_fails_and_stays_in_the_score(tmp_path, leave):
+    folder = _task(tmp_path, GOOD.replace("/root/out", "out"), "echo done > /root/work/out")
+    (folder / "t" / "environment" / "Dockerfile").write_text("FROM x\nWORKDIR /root/work\n")
+    verifier = _verifier(tmp_path, folder, tune=["t"], attempts=1)
+    code = f"import os, shutil\nw = '/root/work'\n{leave}"
+    [outcome] = verifier.verify(Subject("s"), "tune", Scripted(_block(code)))
+    assert (outcome.verdict, outcome.stage, outcome.passed, outcome.total) == ("fail", "wrong_output", 0, 1)
+
+
+def test_what_a_program_leaves_in_tmp_is_there_for_the_tests(tmp_path):
+    folder = _task(tmp_path, GOOD.replace("/root/out", "/tmp/out"), "echo done > /tmp/out")
+    verifier = _verifier(tmp_path, folder, tune=["t"])
+    [outcome] = verifier.verify(Subject("s"), "tune", Scripted(_block("open('/tmp/out', 'w').write('done\\n')")))
+    assert outcome.verdict == "pass"
+
+
+@pytest.mark.parametrize("report", ["not XML", "<?xml version='1.0' encoding='foo'?><a/>", "<a>" * 3])
+def test_a_report_that_was_tampered_with_is_invalid(tmp_path, report):
+    test = (
+        "import os\ndef test_out():\n    if os.path.exists('/root/forge'):\n        exec(open('/root/forge').read())\n"
+    )
+    test += "    assert open('/root/out').read() == 'done\\n'\n"
+    verifier = _verifier(tmp_path, _task(tmp_path, test), tune=["t"], attempts=1)
+    forge = f"import os\nopen('/logs/report.xml', 'w').write({report!r})\nos._exit(0)"
+    [outcome] = verifier.verify(Subject("s"), "tune", Scripted(_block(f"open('forge', 'w').write({forge!r})")))
+    assert (outcome.verdict, outcome.total) == ("invalid", 1)
+
+
+def test_a_task_that_was_confounded_is_asked_again_once_its_reference_passes(tmp_path):
+    folder = _task(tmp_path, GOOD, "exit 1")
+    scripted = Scripted(_block("open('/root/out', 'w').write('done\\n')"))
+    verifier = _verifier(tmp_path, folder, tune=["t"])
+    assert verifier.verify(Subject("s"), "tune", scripted)[0].verdict == "harness_confounded"
+    assert verifier.is_verified("s", "tune") and not scripted.asked
+    (folder / "t" / "solution" / "solve.sh").write_text("echo done > /root/out")
+    verifier = _verifier(tmp_path, folder, tune=["t"])
+    assert not verifier.is_verified("s", "tune")
+    assert verifier.verify(Subject("s"), "tune", scripted)[0].verdict == "pass"
+    assert verifier.is_verified("s", "tune") and len(scripted.asked) == 1
+
+
+def test_a_case_on_which_the_verifier_failed_is_asked_again_and_no_other(tmp_path, monkeypatch):
+    scripted = Scripted(_block("pass"))
+    verifier = _verifier(tmp_path, tune=["survey-units", "tide-codec"], attempts=1)
+    real = skillsbench.run_program
+
+    def broken(sandbox, workdir, code, rules):
+        if (sandbox.home / "root" / "survey.csv").exists():
+            return real(sandbox, workdir, code, rules)
+        raise VerificationError("sandbox: no")
+
+    monkeypatch.setattr(skillsbench, "run_program", broken)
+    first = verifier.verify(Subject("s"), "tune", scripted)
+    assert sorted(outcome.verdict for outcome in first) == ["fail", "verifier_error"]
+    assert {outcome.stage for outcome in first} == {"wrong_output", "sandbox: no"}
+    monkeypatch.setattr(skillsbench, "run_program", real)
+    second = verifier.verify(Subject("s"), "tune", scripted)
+    assert [outcome.verdict for outcome in second] == ["fail", "fail"] and len(scripted.asked) == 3
 
 
 def test_tasks_are_found_from_any_working_directory(tmp_path, monkeypatch):

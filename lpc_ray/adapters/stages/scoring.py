@@ -99,8 +99,8 @@ def _verify(context: RunContext, wanted: Wanted) -> None:
     Held-out cases tell what a request costs, so their batches have the engine for themselves; the others share it.
     """
     splits = {case.split for case in context.plan.cases}
-    stored = context.verifier.outcomes
-    wanted = [one for one in wanted if one[2] in splits and stored.get(one[1].name, one[2]) is None]
+    verifier = context.verifier
+    wanted = [one for one in wanted if one[2] in splits and not verifier.is_verified(one[1].name, one[2])]
     wanted = list({(subject.name, split): (label, subject, split) for label, subject, split in wanted}.values())
     if not wanted:
         return
