@@ -4,6 +4,7 @@
 """
 
 import math
+import threading
 from collections import Counter
 from typing import Any
 
@@ -13,6 +14,7 @@ from ray.util.metrics import Gauge
 
 STEP = "step"
 ARM_TAGS = ("run", "arm")
+REFRESH_SECONDS = 1.0
 STATES = ("waiting", "running", "finished", "stopped", "failed")
 
 
@@ -26,12 +28,19 @@ class OptimizerStepTensorBoard(TBXLoggerCallback):
 
 
 class SweepGauges:
-    """Gauges of one sweep, set by its driver. `arms`: the names of all of them."""
+    """Gauges of one sweep, set by its driver; a context, in which they are shown. `arms`: the names of all of them.
+
+    Ray exports a gauge once for each time it is set, so that one which is set at checkpoints is gone from Prometheus between
+    them: a thread sets every gauge again and again.
+    """
 
     def __init__(self, run: str, arms: list[str]):
         self._run = run
         self._states = dict.fromkeys(arms, "waiting")
         self._last: dict[str, tuple[float, float]] = {}
+        self._shown: dict[tuple[Gauge, tuple[tuple[str, str], ...]], float] = {}
+        self._over = threading.Event()
+        self._keeper = threading.Thread(target=self._keep, daemon=True)
         self._score = Gauge("lpc_sweep_score", "Verified share of the tune cases at the last step", ARM_TAGS)
         self._by_step = Gauge("lpc_sweep_score_at_step", "Verified share of the tune cases", (*ARM_TAGS, "step"))
         self._step = Gauge("lpc_sweep_step", "Optimizer step of the last verified checkpoint", ARM_TAGS)
@@ -42,19 +51,27 @@ class SweepGauges:
         self._arms = Gauge("lpc_sweep_arms", "Arms by state", ("run", "state"))
         self._count()
 
+    def __enter__(self) -> "SweepGauges":
+        self._keeper.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._keeper.join()
+
     def result(self, arm: str, result: dict[str, Any]) -> None:
         """A verified checkpoint, as the trial reported it. Without a scored case there is no score to show."""
         tags = {"run": self._run, "arm": arm}
         if math.isfinite(result["score"]):
-            self._score.set(result["score"], tags)
-            self._by_step.set(result["score"], {**tags, "step": str(result[STEP])})
-        self._step.set(result[STEP], tags)
+            self._set(self._score, result["score"], tags)
+            self._set(self._by_step, result["score"], {**tags, "step": str(result[STEP])})
+        self._set(self._step, result[STEP], tags)
         if result.get("loss") is not None:
-            self._loss.set(result["loss"], tags)
+            self._set(self._loss, result["loss"], tags)
         tokens, seconds = result["tokens_seen"], result["training_seconds"]
         earlier_tokens, earlier_seconds = self._last.get(arm, (0, 0.0))
         if seconds > earlier_seconds:
-            self._speed.set((tokens - earlier_tokens) / (seconds - earlier_seconds), tags)
+            self._set(self._speed, (tokens - earlier_tokens) / (seconds - earlier_seconds), tags)
         self._last[arm] = (tokens, seconds)
         self._states[arm] = "running"
         self._count()
@@ -67,4 +84,13 @@ class SweepGauges:
     def _count(self) -> None:
         counts = Counter(self._states.values())
         for state in STATES:
-            self._arms.set(counts[state], {"run": self._run, "state": state})
+            self._set(self._arms, counts[state], {"run": self._run, "state": state})
+
+    def _set(self, gauge: Gauge, value: float, tags: dict[str, str]) -> None:
+        self._shown[gauge, tuple(tags.items())] = value
+        gauge.set(value, tags)
+
+    def _keep(self) -> None:
+        while not self._over.wait(REFRESH_SECONDS):
+            for (gauge, tags), value in list(self._shown.items()):
+                gauge.set(value, dict(tags))

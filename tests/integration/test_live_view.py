@@ -43,7 +43,7 @@ def metrics_port():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    settings = {"metrics_report_interval_ms": 500}
+    settings = {"metrics_report_interval_ms": 2000}
     ray.init(address="local", num_cpus=2, log_to_driver=False, _metrics_export_port=port, _system_config=settings)
     yield port
     ray.shutdown()
@@ -61,19 +61,21 @@ def scraped(port: int) -> dict[str, float]:
 
 
 def test_prometheus_scrapes_every_gauge_that_the_dashboard_asks_for(metrics_port):
-    gauges = SweepGauges("demo", ["a", "b"])
-    for result in RESULTS:
-        gauges.result("a", result)
-    gauges.ended("a", "finished")
-    found: dict[str, float] = {}
-    deadline = time.monotonic() + 60
-    while found != EXPECTED and time.monotonic() < deadline:
-        time.sleep(1)
-        try:
-            found = scraped(metrics_port)
-        except OSError:  # the agent is still starting
-            continue
-    assert found == EXPECTED
+    with SweepGauges("demo", ["a", "b"]) as gauges:
+        for result in RESULTS:
+            gauges.result("a", result)
+        gauges.ended("a", "finished")
+        found: dict[str, float] = {}
+        deadline = time.monotonic() + 60
+        while found != EXPECTED and time.monotonic() < deadline:
+            time.sleep(1)
+            try:
+                found = scraped(metrics_port)
+            except OSError:  # the agent is still starting
+                continue
+        assert found == EXPECTED
+        time.sleep(10)  # five reports of Ray's agent later
+        assert scraped(metrics_port) == EXPECTED
     asked = set(re.findall(r"ray_lpc_\w+", DASHBOARD.read_text()))
     assert asked == {series.partition("{")[0] for series in found}
 

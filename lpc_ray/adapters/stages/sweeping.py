@@ -32,10 +32,12 @@ def train_arms(context: RunContext) -> None:
         last_step=last_step,
         cache=context.cache,
     )
-    news = SweepNews(context, open_arms)
+    gauges = SweepGauges(context.plan.config.name, [arm.name for arm in arms])
+    news = SweepNews(context, open_arms, gauges)
     watcher = SweepWatcher(setup, news.result, news.ended)
     cases = sum(case.split == "tune" for case in context.plan.cases)
-    errors = sweep(arms, setup, stopping, cases, watcher, context.machines.name)
+    with gauges:
+        errors = sweep(arms, setup, stopping, cases, watcher, context.machines.name)
     ray.get(desk.close.remote())
     if errors:
         ray.cancel(group, force=True)
@@ -46,11 +48,11 @@ def train_arms(context: RunContext) -> None:
 class SweepNews:
     """Takes each verified step and each end of an arm to the terminal, MLflow and Prometheus."""
 
-    def __init__(self, context: RunContext, open_arms: list[Arm]):
+    def __init__(self, context: RunContext, open_arms: list[Arm], gauges: SweepGauges):
         self._context = context
         self._steps = context.recipe.training.steps
         self._pace = Pace([arm.id for arm in open_arms], self._steps)
-        self._gauges = SweepGauges(context.plan.config.name, [arm.name for arm in context.plan.arms])
+        self._gauges = gauges
 
     def result(self, arm: Arm, result: dict) -> None:
         self._context.tracker.log_step(arm, result)
