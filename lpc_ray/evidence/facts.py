@@ -9,17 +9,13 @@ from lpc_ray.plan import Plan
 def run_facts(plan: Plan, when: Callable[[], str]) -> dict[str, Any]:
     """What was run, for the head of the report."""
     config, recipe = plan.config, plan.config.recipe
-    splits = {split: sum(case.split == split for case in plan.cases) for split in ("tune", "held_out")}
-    answers = {split: {case.answers for case in plan.cases if case.split == split} for split in splits}
     return {
         "document": ", ".join(document.name for document in plan.documents),
         "document tokens": len(plan.material),
         "model": recipe.model.id,
         "dtype": recipe.model.dtype,
         "verifier": recipe.verification.kind,
-        "cases": f"{splits['tune']} to tune and stop by, {splits['held_out']} held out, which ask for "
-        f"{len(answers['held_out'])} answers, {len(answers['held_out'] & answers['tune'])} of them asked for in other words "
-        f"while tuning; greedy, at most {recipe.verification.max_tokens} tokens",
+        "cases": f"{_cases(plan)}; greedy, at most {recipe.verification.max_tokens} tokens",
         "training": f"{recipe.training.steps} steps of {recipe.training.batch_tokens} tokens, lr {recipe.training.lr:g} "
         f"(keys × {recipe.training.key_lr_factor:g}), {recipe.training.warmup_steps} warm-up steps, cosine to "
         f"{recipe.training.final_lr_fraction:.0%}, clip {recipe.training.clip_norm:g}",
@@ -31,3 +27,14 @@ def run_facts(plan: Plan, when: Callable[[], str]) -> dict[str, Any]:
         "protocol": plan.protocol,
         "made": when(),
     }
+
+
+def _cases(plan: Plan) -> str:
+    """How many cases; where an answer is a fact, also how many facts, for cases that ask for one fact are not independent."""
+    split = {name: [case for case in plan.cases if case.split == name] for name in ("tune", "held_out")}
+    told = f"{len(split['tune'])} to tune and stop by, {len(split['held_out'])} held out"
+    if plan.config.recipe.verification.kind != "short_answer":
+        return told
+    tune, held_out = ({case.answers for case in cases} for cases in split.values())
+    shared = len(held_out & tune)
+    return f"{told}, which ask for {len(held_out)} answers, {shared} of them asked for in other words while tuning"

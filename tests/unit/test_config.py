@@ -17,6 +17,7 @@ from lpc_ray.config import load
 from lpc_ray.embedded_model import fetch_embedded_model, resolve_model
 from lpc_ray.errors import ArtifactError, ConfigError, DataError, LPCError
 from lpc_ray.evidence.baselines import prompt_baselines, untrained
+from lpc_ray.evidence.facts import run_facts
 from lpc_ray.handles import ARTIFACTS, set_handle
 from lpc_ray.identity import model_identity
 from lpc_ray.induction import build_family, family_names
@@ -407,3 +408,18 @@ def test_an_earlier_lpc_of_another_model_is_refused_before_anything_runs(monkeyp
         served("own+alien")
     with pytest.raises(ArtifactError, match="recipe.initializers.pretrained: made for another model: rope is {}"):
         trained("alien")
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        (
+            "pi_scale.cpu",
+            "66 held out, which ask for 30 answers, 20 of them asked for in other words while tuning; greedy",
+        ),
+        ("skill", "1 to tune and stop by, 2 held out; greedy, at most 768 tokens"),
+    ],
+)
+def test_a_report_counts_facts_only_where_an_answer_is_one(monkeypatch, config, told):
+    monkeypatch.chdir(ROOT)
+    assert told in run_facts(make_plan(load(ROOT / f"jobs/configs/{config}.yaml")), lambda: "now")["cases"]
