@@ -6,6 +6,8 @@
 import math
 import threading
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ray.tune.logger import TBXLoggerCallback
@@ -28,10 +30,10 @@ class OptimizerStepTensorBoard(TBXLoggerCallback):
 
 
 class SweepGauges:
-    """Gauges of one sweep, set by its driver; a context, in which they are shown. `arms`: the names of all of them.
+    """Gauges of one sweep, set by its driver and picklable, as Tune wants its callbacks. `arms`: the names of all of them.
 
     Ray exports a gauge once for each time it is set, so that one which is set at checkpoints is gone from Prometheus between
-    them: a thread sets every gauge again and again.
+    them: inside `shown` every gauge is set again and again.
     """
 
     def __init__(self, run: str, arms: list[str]):
@@ -39,8 +41,6 @@ class SweepGauges:
         self._states = dict.fromkeys(arms, "waiting")
         self._last: dict[str, tuple[float, float]] = {}
         self._shown: dict[tuple[Gauge, tuple[tuple[str, str], ...]], float] = {}
-        self._over = threading.Event()
-        self._keeper = threading.Thread(target=self._keep, daemon=True)
         self._score = Gauge("lpc_sweep_score", "Verified share of the tune cases at the last step", ARM_TAGS)
         self._by_step = Gauge("lpc_sweep_score_at_step", "Verified share of the tune cases", (*ARM_TAGS, "step"))
         self._step = Gauge("lpc_sweep_step", "Optimizer step of the last verified checkpoint", ARM_TAGS)
@@ -51,13 +51,22 @@ class SweepGauges:
         self._arms = Gauge("lpc_sweep_arms", "Arms by state", ("run", "state"))
         self._count()
 
-    def __enter__(self) -> "SweepGauges":
-        self._keeper.start()
-        return self
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        over = threading.Event()
 
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._keeper.join()
+        def keep() -> None:
+            while not over.wait(REFRESH_SECONDS):
+                for (gauge, tags), value in list(self._shown.items()):
+                    gauge.set(value, dict(tags))
+
+        keeper = threading.Thread(target=keep, daemon=True)
+        keeper.start()
+        try:
+            yield
+        finally:
+            over.set()
+            keeper.join()
 
     def result(self, arm: str, result: dict[str, Any]) -> None:
         """A verified checkpoint, as the trial reported it. Without a scored case there is no score to show."""
@@ -89,8 +98,3 @@ class SweepGauges:
     def _set(self, gauge: Gauge, value: float, tags: dict[str, str]) -> None:
         self._shown[gauge, tuple(tags.items())] = value
         gauge.set(value, tags)
-
-    def _keep(self) -> None:
-        while not self._over.wait(REFRESH_SECONDS):
-            for (gauge, tags), value in list(self._shown.items()):
-                gauge.set(value, dict(tags))

@@ -1,6 +1,7 @@
 """A sweep watched while it runs: what Prometheus can scrape, what the dashboard asks for, what TensorBoard is given."""
 
 import json
+import pickle
 import re
 import socket
 import time
@@ -61,7 +62,9 @@ def scraped(port: int) -> dict[str, float]:
 
 
 def test_prometheus_scrapes_every_gauge_that_the_dashboard_asks_for(metrics_port):
-    with SweepGauges("demo", ["a", "b"]) as gauges:
+    gauges = SweepGauges("demo", ["a", "b"])
+    with gauges.shown():
+        pickle.dumps(gauges)
         for result in RESULTS:
             gauges.result("a", result)
         gauges.ended("a", "finished")

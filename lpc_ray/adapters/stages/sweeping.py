@@ -36,7 +36,7 @@ def train_arms(context: RunContext) -> None:
     news = SweepNews(context, open_arms, gauges)
     watcher = SweepWatcher(setup, news.result, news.ended)
     cases = sum(case.split == "tune" for case in context.plan.cases)
-    with gauges:
+    with gauges.shown():
         errors = sweep(arms, setup, stopping, cases, watcher, context.machines.name)
     ray.get(desk.close.remote())
     if errors:
