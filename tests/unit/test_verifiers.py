@@ -47,6 +47,60 @@ def _verifier(tmp_path, recipe: VerificationRecipe, system: str | None = None) -
         ("the answer is 18", None),
         ("#### none", None),
         ("####\n18", "18"),
+        ("#### 18 ####", "18"),
+        ("**#### 18 ####**", "18"),
+        ("#### 18\n#### unsure", None),
+        ("#### **18**", "18"),
+        ("#### $\\boxed{18}$.", "18"),
+        ("#### \\boxed{1{,}250\\text{ dollars}}", "1250"),
+        ("#### (-3)", "-3"),
+        ("#### -$3", "-3"),
+        ("#### $-3", "-3"),
+        ("#### \u22125", "-5"),
+        ("#### US$1,250.50.", "1250.5"),
+        ("#### 18.00\u20ac", "18"),
+        ("#### 18.", "18"),
+        ("#### 7km/h", "7"),
+        ("#### 50\\%", "50"),
+        ("#### 5-year", "5"),
+        ("#### .5", "0.5"),
+        ("#### 1e3", "1000"),
+        ("#### 1.5E-2", "0.015"),
+        ("#### 1\u00a0234\u202f567\u2009890", "1234567890"),
+        ("#### x=18", "18"),
+        ("#### Answer:18", "18"),
+        ("#### Step 3: 18", "18"),
+        ("#### 18<|im_end|>", "18"),
+        *(
+            (f"#### {told}", None)
+            for told in (
+                "3/4",
+                "3 / 4",
+                "\\frac{3}{4}",
+                "(3)/(4)",
+                "7 1/2",
+                "5\u00bd",
+                "\u00bd",
+                "1.234,50",
+                "1,5",
+                "12,50",
+                "1,25,000",
+                "10-5",
+                "10 - 5",
+                "3*4",
+                "3 x 4",
+                "2^{3}",
+                "5\u00b2",
+                "\\sqrt{2}",
+                "-\\boxed{3}",
+                "2:30",
+                "2:30pm",
+                "3-5",
+                "18/2",
+                "1_000",
+                "A4",
+            )
+        ),
         ("", None),
     ],
 )
@@ -57,6 +111,14 @@ def test_gsm8k_reads_the_last_number_after_the_marker(reply, number):
 @given(st.integers(-(10**9), 10**9), st.text())
 def test_gsm8k_reads_any_number_back_whatever_stands_before(number, before):
     assert marked_number(f"{before}\n#### {number:,}") == number
+
+
+def test_gsm8k_refuses_a_question_that_is_drawn_twice(gsm8k_file):
+    rows = gsm8k_file.read_text().splitlines()
+    gsm8k_file.write_text("\n".join([*rows[:39], rows[3].replace("and 3", "AND  3")]))
+    recipe = VerificationRecipe(kind="gsm8k", cases=str(gsm8k_file), settings={"num_tune": 20, "num_held_out": 20})
+    with pytest.raises(DataError, match="got the question of problem 4 again as problem 40, wanted each once"):
+        build_benchmark(recipe)
 
 
 def test_gsm8k_scores_strictly_and_tells_the_lenient_score_beside(tmp_path, gsm8k_file):
