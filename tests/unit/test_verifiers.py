@@ -1,6 +1,7 @@
 """Verifier kinds against replies that are right, wrong, empty and malformed."""
 
 import json
+import time
 from decimal import Decimal
 
 import pytest
@@ -152,7 +153,22 @@ def test_gsm8k_draws_the_same_disjoint_cases_from_one_seed_and_others_from_anoth
     ("reply", "tagged", "untagged"),
     [
         ("<answer>B</answer>", "B", None),
-        ("<answer> (b) Seventh</answer>", None, None),
+        ("<answer> (b) Seventh</answer>", "B", None),
+        ("<answer>b</answer>", "B", None),
+        ("<ANSWER>(b)</Answer>", "B", None),
+        ("<answer>**B**</answer>", "B", None),
+        ("<answer>letter B</answer>", "B", None),
+        ("<answer>Option b</answer>", "B", None),
+        ("<answer>The correct answer is: option B.</answer>", "B", None),
+        ("<answer>B seventh vertebra.</answer>", "B", None),
+        ("<answer>B\nIt broke.</answer>", "B", None),
+        ("<answer>D. B and C</answer>", "D", None),
+        ("<answer>B. or C.</answer>", None, None),
+        ("<answer>B: C is wrong</answer>", None, None),
+        ("<answer>a fracture</answer>", None, None),
+        ("<answer>A fracture</answer>", None, None),
+        ("\u0130<answer><answer>B</answer></answer>", "B", None),
+        ("<answer>B</answer> or <answer>C", "B", None),
         ("<answer>B. Seventh vertebra</answer>", "B", None),
         ("<answer>seventh VERTEBRA</answer>", "B", None),
         ("<answer>B and C</answer>", "D", None),
@@ -161,6 +177,22 @@ def test_gsm8k_draws_the_same_disjoint_cases_from_one_seed_and_others_from_anoth
         ("<answer>A or B</answer>", None, None),
         ("The answer is B.", None, "B"),
         ("Option C", None, "C"),
+        ("The answer is a seventh vertebra fracture.", None, "B"),
+        ("Answer: a fracture of the seventh vertebra", None, "B"),
+        ("Answer: A fracture of the seventh vertebra", None, "B"),
+        ("The answer is A because of the scan", None, "A"),
+        ("The answer is option A fully", None, "A"),
+        ("Neither option A", None, None),
+        ("Neither option A nor option B, but option C", None, "C"),
+        ("It isn't option A. Option B fits.", None, "B"),
+        ("Option A is wrong, the answer is **C**.", None, "C"),
+        ("answer: b", None, "B"),
+        ("The answer is (b), as the scan says", None, "B"),
+        ("answer: b is what I say", None, None),
+        ("The answer is A-fib", None, None),
+        ("A. or B.", None, None),
+        ("The answer is B or C", None, None),
+        ("It was the seventeenth vertebrae.", None, None),
         ("E", None, "E"),
         ("It was the seventh vertebra.", None, "B"),
         ("First vertebra or seventh vertebra", None, None),
@@ -172,6 +204,16 @@ def test_longhealth_reads_the_tag_and_never_takes_silence_for_option_a(reply, ta
     assert tagged_letter(reply, OPTIONS) == tagged
     if tagged is None and "<answer>" not in reply:
         assert untagged_letter(reply, OPTIONS) == untagged
+
+
+@pytest.mark.parametrize(
+    "reply",
+    ["<answer>" * 50_000, "</answer>" * 50_000, "answer" + " " * 50_000, "not " * 50_000, "<answer>B" + " " * 50_000],
+)
+def test_longhealth_reads_a_long_reply_in_a_moment(reply):
+    started = time.perf_counter()
+    assert tagged_letter(reply, OPTIONS) is None and untagged_letter(reply, OPTIONS) is None
+    assert time.perf_counter() - started < 2
 
 
 def test_longhealth_reports_strict_lenient_tags_and_cap_hits(tmp_path):
@@ -206,7 +248,7 @@ def test_short_answers_keep_their_protocol(tmp_path):
     path.write_text("\n".join(map(json.dumps, rows)))
     benchmark = build_benchmark(VerificationRecipe(cases=str(path)))
     told = [[row["id"], row["question"], row["answers"], row["split"]] for row in rows]
-    assert protocol_of(benchmark, "", 24, {"id": "m"}) == digest_of("short_answer/1", told, "", 24, {"id": "m"})
+    assert protocol_of(benchmark, "", 24, {"id": "m"}) == digest_of("short_answer/2", told, "", 24, {"id": "m"})
 
 
 def test_a_prefix_gets_exactly_the_prompt_of_the_bare_model(tmp_path, gsm8k_file):
