@@ -4,7 +4,6 @@ The score is the count of tests passed (the seeds' "x / 19"); `reward` is 1 when
 that fails is shown to its author with its error and may be written anew, each time on untouched inputs.
 """
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,13 +16,13 @@ from lpc_ray.errors import ConfigError, VerificationError
 from lpc_ray.prompting import with_system
 from lpc_ray.records import Ask, Case, Message
 from lpc_ray.verification.base import Benchmark, Examination, Judgement, rows_of
+from lpc_ray.verification.program import program_in
 from lpc_ray.verification.sandbox import check_available
 from lpc_ray.verification.supervision import MIB, Execution, Limits
 from lpc_ray.verification.task_runner import Preflight, Rules, TestReport, laid_out, preflight, run_program, run_tests
 
-SCORER = "skillsbench/1"
+SCORER = "skillsbench/2"
 LEAK_WORDS = 12
-_BLOCK = re.compile(r"```(?:python3?|py)[ \t]*\n(.*?)(?:^```|\Z)", re.DOTALL | re.IGNORECASE | re.MULTILINE)
 _ERROR_TAIL = 2000
 
 
@@ -117,12 +116,6 @@ def _readiness(name: str, found: Preflight) -> str:
     if found.status != "ready":
         return f"task {name}: {found.status}, not scored: {found.reason}"
     return f"task {name}: the reference passes all {len(found.names)} tests, doing nothing passes {found.untouched}"
-
-
-def program_in(reply: str) -> str | None:
-    """The last ```python block of a reply, also where the reply was cut within it; None when there is none."""
-    blocks = _BLOCK.findall(reply)
-    return blocks[-1].rstrip() or None if blocks else None
 
 
 def leaked(prompt: str, skill: str, allowed: str = "") -> str | None:

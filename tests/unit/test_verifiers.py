@@ -7,6 +7,7 @@ from decimal import Decimal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
 from lpc_ray.analysis.row import held_out_fields
 from lpc_ray.datasets.gsm8k import marked_number
@@ -18,7 +19,8 @@ from lpc_ray.verification import build_benchmark
 from lpc_ray.verification.base import protocol_of
 from lpc_ray.verification.longhealth import tagged_letter, untagged_letter
 from lpc_ray.verification.outcomes import OutcomeStore, Subject, Verifier
-from lpc_ray.verification.skillsbench import leaked, program_in
+from lpc_ray.verification.program import program_in
+from lpc_ray.verification.skillsbench import leaked
 from tests.replies import Scripted
 
 OPTIONS = ["First vertebra", "Seventh vertebra", "Lumbar vertebra", "B and C", "None of these"]
@@ -272,11 +274,63 @@ def test_a_prefix_gets_exactly_the_prompt_of_the_bare_model(tmp_path, gsm8k_file
         ("```\nprint(1)\n```", None),
         ("print(1)", None),
         ("```python\n\n```", None),
+        ("```python\r\na\r\nb\r\n```\r\n", "a\nb"),
+        ("~~~python\n```\na\n~~~", "```\na"),
+        ("``` python\na\n```", "a"),
+        ("```Python 3\na\n```", "a"),
+        ("```python title=x\na\n```", "a"),
+        ("```python\na\n   ```\nb", "a"),
+        ("```python\na = 'x\n    ```\n'\n```\nb", "a = 'x\n    ```\n'"),
+        ("````python\n```\na\n````\nb", "```\na"),
+        ("1. So:\n   ```python\n   if a:\n       b\n   ```\nb", "if a:\n    b"),
+        ("- ```python\n  a\n  ```\nb", "a"),
+        ("```python\na\n```\n```text\nb\n```", "a"),
+        ("```text\n```python\na\n```", None),
+        ("```python``` is meant\n```py\na\n```", "a"),
+        ("```pythonic\na\n```", None),
+        ("```python\nprint('\ud800')", "print('?')"),
         ("", None),
     ],
 )
 def test_the_last_python_block_is_the_program(reply, program):
     assert program_in(reply) == program
+
+
+LINES = [
+    "a",
+    "  b",
+    "",
+    "```",
+    "````",
+    "~~~",
+    "   ```",
+    "  ~~~~ ",
+    "```python",
+    " ~~~py x",
+    "``` python3",
+    "````text",
+    "```a`b",
+]
+
+
+@given(st.lists(st.sampled_from(LINES)))
+def test_python_blocks_are_those_of_markdown(lines):
+    reply = "\n".join(lines)
+    fences = MarkdownIt("zero").enable("fence").parse(reply)
+    blocks = [
+        token.content.rstrip()
+        for token in fences
+        if token.type == "fence" and (token.info.split() or [""])[0] in ("python", "python3", "py")
+    ]
+    assert program_in(reply) == (blocks[-1] or None if blocks else None)
+
+
+@pytest.mark.parametrize("line", ["```python\n", "x = 1\n", "x", "   ```python\n   x\n   ````\n", "\r\n", "`", " "])
+def test_a_reply_of_five_megabytes_is_read_in_a_moment(line):
+    reply = "```python\n" + line * (5_000_000 // len(line))
+    started = time.process_time()
+    program_in(reply)
+    assert time.process_time() - started < 2
 
 
 def test_a_skills_text_in_a_prompt_is_found_unless_the_task_itself_says_it():
