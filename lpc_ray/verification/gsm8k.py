@@ -9,8 +9,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from lpc_ray.config_file import Strict
 from lpc_ray.datasets.gsm8k import Problem, last_number, marked_number, prompt, read_problems
 from lpc_ray.errors import DataError
 from lpc_ray.records import Ask, Case, digest_of
@@ -19,10 +20,8 @@ from lpc_ray.verification.base import Benchmark, Examination, judged, rows_of
 SCORER = "gsm8k/2"
 
 
-class Settings(BaseModel):
+class Settings(Strict):
     """How many problems of the file are drawn for each split, and the seed of the draw."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     num_tune: Annotated[int, Field(ge=1)] = 24
     num_held_out: Annotated[int, Field(ge=1)] = 100

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from lpc_ray.config_file import Distinct, Strict
 from lpc_ray.datasets.longhealth import LETTERS, Patient, prompt, read_patients
 from lpc_ray.errors import DataError
 from lpc_ray.records import Ask, Case, digest_of
@@ -37,12 +38,10 @@ _NAMED = re.compile(
 )
 
 
-class Settings(BaseModel):
+class Settings(Strict):
     """`patients`: ids, all of the file's when empty. `num_tune`: of each patient's questions, drawn by `seed`."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    patients: tuple[str, ...] = ()
+    patients: Annotated[tuple[str, ...], Distinct] = ()
     num_tune: Annotated[int, Field(ge=1)] = 10
     seed: int = 0
 

@@ -11,7 +11,7 @@ def program_in(reply: str) -> str | None:
     """The last fenced block of a reply whose info string begins with python, python3 or py; None when there is none.
 
     Fences are Markdown's (CommonMark 4.5), at any indentation; a block that the reply's end cuts is taken as it is. What
-    UTF-8 cannot hold is replaced, which no Python program survives.
+    UTF-8 cannot hold (a lone surrogate) becomes a question mark.
     """
     text = reply.replace("\r\n", "\n").replace("\r", "\n")
     opening, margin, block = None, "", (0, 0, 0)

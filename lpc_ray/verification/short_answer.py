@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
-
+from lpc_ray.config_file import Strict
 from lpc_ray.errors import DataError
 from lpc_ray.records import Ask, Case
 from lpc_ray.textfile import read_rows
@@ -40,10 +39,8 @@ def is_answered(reply: str, answers: tuple[str, ...]) -> bool:
     return False
 
 
-class Settings(BaseModel):
+class Settings(Strict):
     """The cases file says it all."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 @dataclass(frozen=True)

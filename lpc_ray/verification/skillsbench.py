@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from lpc_ray.config_file import Distinct, Strict
 from lpc_ray.datasets.skillsbench import Task, no_skill_prompt, read_tasks, skill_prompt
 from lpc_ray.errors import ConfigError, VerificationError
 from lpc_ray.prompting import with_system
@@ -26,16 +27,14 @@ LEAK_WORDS = 12
 _ERROR_TAIL = 2000
 
 
-class Settings(BaseModel):
+class Settings(Strict):
     """`tune`, `held_out`: names of tasks; best steps are chosen by the first, so no task may be in both.
 
     attempts: programs per case. seconds, test_seconds, memory_mib: limits of a program and of a task's tests.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    tune: Annotated[tuple[str, ...], Field(min_length=1)]
-    held_out: tuple[str, ...] = ()
+    tune: Annotated[tuple[str, ...], Field(min_length=1), Distinct]
+    held_out: Annotated[tuple[str, ...], Distinct] = ()
     attempts: Annotated[int, Field(ge=1)] = 3
     seconds: Annotated[float, Field(gt=0)] = 60.0
     test_seconds: Annotated[float, Field(gt=0)] = 120.0
@@ -55,6 +54,11 @@ class SkillsBench(Benchmark):
     def identity(self) -> list[Any]:
         limits = [[rule.seconds, rule.memory_bytes] for rule in (self.rules.program, self.rules.tests)]
         return [SCORER, rows_of(self.cases), self.digests, self.attempts, limits]
+
+    def untested(self) -> list[str]:
+        """A line on each task that has no tests; nothing is run to tell."""
+        told = "got no tests (test_*.py), so its outcomes will be empty: they are not scored"
+        return [f"task {name}: {told}" for name, task in self.tasks.items() if task.tests is None]
 
     def without_sandbox(self) -> "SkillsBench":
         return replace(self, rules=replace(self.rules, unsandboxed=True))
@@ -180,4 +184,4 @@ def load(path: Path, settings: Settings) -> SkillsBench:
 
 
 def _cases(known: dict[str, Task], names: Iterable[str], split: Any) -> list[Case]:
-    return [Case(name, no_skill_prompt(known[name]), (), split) for name in dict.fromkeys(names)]
+    return [Case(name, no_skill_prompt(known[name]), (), split) for name in names]

@@ -1,6 +1,7 @@
 """Verifier kinds against replies that are right, wrong, empty and malformed."""
 
 import json
+import math
 import time
 from decimal import Decimal
 
@@ -239,9 +240,23 @@ def test_longhealth_reports_strict_lenient_tags_and_cap_hits(tmp_path):
         build_benchmark(VerificationRecipe(kind="longhealth", cases=str(path), settings={"num_tune": 6}))
 
 
-def test_a_setting_that_the_kind_does_not_have_is_refused(gsm8k_file):
-    with pytest.raises(ConfigError, match=r"settings\.patients.*for kind gsm8k, wanted num_tune, num_held_out, seed"):
-        build_benchmark(VerificationRecipe(kind="gsm8k", cases=str(gsm8k_file), settings={"patients": []}))
+@pytest.mark.parametrize(
+    ("kind", "settings", "message"),
+    [
+        ("gsm8k", {"patients": []}, "got 'patients', wanted for kind gsm8k: num_tune, num_held_out, seed$"),
+        ("short_answer", {"foo": 1}, "got 'foo', wanted for kind short_answer: none$"),
+        ("gsm8k", {"num_tune": 0}, "num_tune: got 0, wanted greater than or equal to 1$"),
+        ("gsm8k", {"seed": True}, "seed: got true, wanted a number$"),
+        ("longhealth", {"patients": ["p", "p"]}, "patients: got 'p' more than once, wanted each once$"),
+        ("skillsbench", {}, "missing key tune$"),
+        ("skillsbench", {"tune": ["a", "a"]}, "tune: got 'a' more than once, wanted each once$"),
+        ("skillsbench", {"tune": ["a"], "seconds": math.inf}, "seconds: got inf, wanted a finite number$"),
+        ("skillsbench", {"tune": ["a"], "test_seconds": math.nan}, "test_seconds: got nan, wanted a finite number$"),
+    ],
+)
+def test_a_setting_that_the_kind_does_not_have_or_take_is_refused(kind, settings, message):
+    with pytest.raises(ConfigError, match=rf"^recipe\.verification\.settings: {message}"):
+        build_benchmark(VerificationRecipe(kind=kind, cases="absent", settings=settings))
 
 
 def test_short_answers_keep_their_protocol(tmp_path):
