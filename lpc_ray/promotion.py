@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from lpc_ray.config_file import Strict
+from lpc_ray.config_file import Distinct, Strict
 from lpc_ray.errors import DataError
 
 
@@ -30,8 +30,8 @@ class PromotionRule(Strict):
     max_spread: Annotated[float, Field(ge=0, le=1)] | None = None
     min_seeds: Annotated[int, Field(ge=1)] = 1
     most: Annotated[int, Field(ge=1)] | None = None
-    seeds: Annotated[tuple[int, ...], Field(min_length=1)] = (0, 1, 2)
-    rest_seeds: tuple[int, ...] = ()
+    seeds: Annotated[tuple[int, ...], Field(min_length=1), Distinct] = (0, 1, 2)
+    rest_seeds: Annotated[tuple[int, ...], Distinct] = ()
 
 
 @dataclass(frozen=True, slots=True)

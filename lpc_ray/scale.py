@@ -5,6 +5,7 @@ layout, whose skills are the source and whose own tests verify. `patients`: Long
 """
 
 import copy
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,9 +13,12 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from lpc_ray.config import JobConfig
-from lpc_ray.config_file import Strict, read, validated
+from lpc_ray.config_file import Distinct, Strict, nearest, read, validated
 from lpc_ray.errors import ConfigError
 from lpc_ray.promotion import Decision, PromotionRule
+
+BASELINES = ("no_context", "full_document", "truncated", "text_prefill")
+_SIZED = re.compile(r"(?:truncated|text_prefill)-p\d+")
 
 
 class StrataRecipe(Strict):
@@ -43,7 +47,7 @@ class PatientsRecipe(Strict):
     """
 
     file: str
-    ids: Annotated[tuple[str, ...], Field(min_length=1, max_length=4)]
+    ids: Annotated[tuple[str, ...], Field(min_length=1, max_length=4), Distinct]
     num_tune: Annotated[int, Field(ge=1)] = 10
     seed: int = 0
     max_tokens: Annotated[int, Field(ge=1)] = 256
@@ -76,13 +80,24 @@ def load_many(path: str | Path, overrides: list[str] | None = None) -> ScaleConf
     raw = read(path, overrides)
     if "scale" in raw:
         config = validated(ScaleConfig, raw, f"config {path}")
-        focus_job(config)
+        _check_beats(config, focus_job(config))
         return config
     if "patients" in raw:
         config = validated(PatientsConfig, raw, f"config {path}")
         patient_jobs(config)
         return config
     return None
+
+
+def _check_beats(config: ScaleConfig, focus: JobConfig) -> None:
+    """What has no score on the focused task would be found out only after its run."""
+    beats = config.scale.promotion.beats
+    known = [*dict.fromkeys(family for entry in focus.recipe.sweep for family in entry.induction), *BASELINES]
+    if beats is not None and beats not in known and not _SIZED.fullmatch(beats):
+        raise ConfigError(
+            f"config {config.name}: scale.promotion.beats: got {beats!r}, wanted one of {', '.join(known)}"
+            f"{nearest(beats, set(known))}"
+        )
 
 
 def focus_job(config: ScaleConfig) -> JobConfig:

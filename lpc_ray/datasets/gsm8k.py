@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,24 @@ from lpc_ray.errors import DataError
 from lpc_ray.records import Message
 from lpc_ray.textfile import read_rows
 
-MARKER = "####"
 INSTRUCTION = "Reason step by step. End with a line that holds #### and the final number."
 _CALCULATOR = re.compile(r"<<[^<>]*>>")
-_NUMBER = re.compile(r"-?\$?\d[\d,]*(?:\.\d+)?")
+_DIGIT = r"\d¼-¾⅐-⅞↉"
+_HAS_DIGIT = re.compile(f"[{_DIGIT}]")
+_MARKER = re.compile(r"#{4,}")
+_THOUSANDS = re.compile(r"(?<=\d)(?:[\u00a0\u202f\u2009]|\{,\}|\\,)(?=\d)")
+_SPACED_OPERATOR = re.compile(r"(?<=\d)[ \t]*([-−–+*/×÷·x])[ \t]*(?=[$€£]?\d)")
+_APART = re.compile(r"[\s=≈|]|(?<=[^\W\d_]):")
+_AROUND = re.compile(r"[]()[{}<>*_`~#\"“”‘’\\]+")
+_CHANGES_WHAT_FOLLOWS = re.compile(r"[-−^√]|sqrt")
+_LETTER = f"[^\\W_{_DIGIT}²³¹⁰-⁹]"
+_WHOLE = re.compile(
+    rf"""(?:[A-Z]{{1,3}}(?=\$))?[$€£]?(?P<minus>[-−])?[$€£]?
+    (?P<number>(?:[0-9]{{1,3}}(?:,[0-9]{{3}})+|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)
+    (?P<exponent>[eE][-−+]?[0-9]{{1,3}})?
+    (?:[%°$€£]|[-/]?{_LETTER}(?:{_LETTER}|[-/'.^]{_LETTER}|[²³])*)?[.,;:!?…]*""",
+    re.VERBOSE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +86,28 @@ def demonstrations(problems: list[Problem]) -> str:
 
 
 def marked_number(text: str) -> Decimal | None:
-    """The last number in the line of the last `####`; None where there is no such number."""
-    _, marker, rest = text.rpartition(MARKER)
-    return last_number(rest.strip().partition("\n")[0]) if marker else None
+    """The last number in the line of the last `####` that anything follows; None where there is no such number."""
+    told = (rest.strip() for rest in reversed(_MARKER.split(text)[1:]))
+    line = next((rest.partition("\n")[0] for rest in told if _AROUND.sub("", rest).strip()), "")
+    return last_number(line)
 
 
 def last_number(text: str) -> Decimal | None:
-    """The last number in a text: thousands may have commas, money a dollar sign."""
-    numbers = _NUMBER.findall(text)
-    if not numbers:
+    """The number that the last word with a digit is, beside markup, money signs, a unit and closing punctuation; None where
+    that word is a fraction, a time, a range or another expression: a part of one is never read.
+    """
+    words = _APART.split(_SPACED_OPERATOR.sub(r"\1", _THOUSANDS.sub(",", text)))
+    word = next((word for word in reversed(words) if _HAS_DIGIT.search(word)), "")
+    pieces = list(filter(None, _AROUND.split(word)))
+    with_digit = [place for place, piece in enumerate(pieces) if _HAS_DIGIT.search(piece)]
+    if len(with_digit) != 1 or any(map(_CHANGES_WHAT_FOLLOWS.search, pieces[: with_digit[0]])):
         return None
-    try:
-        return Decimal(numbers[-1].replace(",", "").replace("$", ""))
-    except InvalidOperation:
+    return _whole(pieces[with_digit[0]])
+
+
+def _whole(piece: str) -> Decimal | None:
+    found = _WHOLE.fullmatch(piece)
+    if found is None:
         return None
+    told = f"{found['minus'] or ''}{found['number']}{found['exponent'] or ''}"
+    return Decimal(told.replace(",", "").replace("−", "-"))

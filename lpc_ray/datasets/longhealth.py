@@ -40,41 +40,85 @@ class Patient:
 def read_patients(path: Path) -> dict[str, Patient]:
     """Patient id → patient, in the file's order.
 
-    Raises: DataError naming patient and question, for a missing field or a correct text that is not exactly one option.
+    Raises: DataError naming patient and question, for a missing or malformed field, a correct text that is not exactly one
+    option, or a question that occurs twice in a patient.
     """
     raw = parse_json(read_text(path, "longhealth"), f"longhealth {path}")
     if not isinstance(raw, dict) or not raw:
-        raise DataError(f"longhealth {path}: wanted an object of patients")
+        raise DataError(f"longhealth {path}: got {_kind(raw)}, wanted an object of patients")
     if "questions" in raw:
         raw = {str(raw.get("patient_id", path.stem)): raw}
     return {name: _patient(name, told, where=f"longhealth {path} {name}") for name, told in raw.items()}
 
 
 def _patient(name: str, raw: Any, where: str) -> Patient:
-    try:
-        texts = raw.get("texts", {})
-        return Patient(
-            id=name,
-            name=str(raw["name"]),
-            texts=tuple(str(texts[key]) for key in sorted(texts, key=_number)),
-            questions=tuple(_question(question, where) for question in raw["questions"]),
-        )
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise DataError(f"{where}: not a patient: {type(error).__name__}: {error}") from error
+    if not isinstance(raw, dict):
+        raise DataError(f"{where}: got {_kind(raw)}, wanted a patient: an object with name, texts and questions")
+    texts, questions = raw.get("texts", {}), raw.get("questions")
+    if not isinstance(texts, dict):
+        raise DataError(f"{where} texts: got {_kind(texts)}, wanted an object of notes")
+    if not isinstance(questions, list):
+        raise DataError(f"{where} questions: got {_kind(questions)}, wanted a list")
+    order = sorted(texts, key=lambda key: _number(key, where))
+    found = [_question(question, f"{where} question {place}") for place, question in enumerate(questions, start=1)]
+    _check_distinct(found, where)
+    return Patient(
+        id=name,
+        name=_text(raw, "name", where),
+        texts=tuple(_text(texts, key, f"{where} texts") for key in order),
+        questions=tuple(found),
+    )
 
 
-def _number(key: str) -> int:
-    return int(key.rpartition("_")[2])
+def _number(key: str, where: str) -> int:
+    """The place of a note, which its key ends in."""
+    digits = key.rpartition("_")[2]
+    if not digits.isdecimal():
+        raise DataError(f"{where} texts: got key {key!r}, wanted keys such as text_0")
+    return int(digits)
 
 
-def _question(raw: dict[str, Any], where: str) -> Question:
-    options = tuple(str(raw[f"answer_{letter.lower()}"]).strip() for letter in LETTERS)
-    correct = str(raw["correct"]).strip()
-    if options.count(correct) != 1:
+def _question(raw: Any, where: str) -> Question:
+    """where: says which of the patient's questions it is, from 1; the error of one with a number says that as well."""
+    if not isinstance(raw, dict):
         raise DataError(
-            f"{where} question {raw['No']}: got the correct text {correct!r}, wanted exactly one of {options}"
+            f"{where}: got {_kind(raw)}, wanted an object with No, question, answer_a to answer_e and correct"
         )
-    return Question(int(raw["No"]), str(raw["question"]).strip(), options, LETTERS[options.index(correct)])
+    number = raw.get("No")
+    if isinstance(number, bool) or not isinstance(number, int | str) or not str(number).isdecimal():
+        raise DataError(f"{where} No: got {_kind(number)}, wanted a whole number")
+    where = f"{where} (No {number})"
+    options = tuple(_text(raw, f"answer_{letter.lower()}", where).strip() for letter in LETTERS)
+    correct = _text(raw, "correct", where).strip()
+    if options.count(correct) != 1:
+        raise DataError(f"{where}: got the correct text {correct!r}, wanted exactly one of {options}")
+    return Question(int(number), _text(raw, "question", where).strip(), options, LETTERS[options.index(correct)])
+
+
+def _text(raw: dict[str, Any], field: str, where: str) -> str:
+    """A text that is not empty, or a number as one."""
+    value = raw.get(field)
+    if isinstance(value, bool) or not isinstance(value, str | int | float) or not str(value).strip():
+        raise DataError(f"{where} {field}: got {_kind(value)}, wanted a text that is not empty")
+    return str(value)
+
+
+def _kind(value: Any) -> str:
+    """What a value of a JSON file is, in words."""
+    if value is None or isinstance(value, dict | list):
+        return {dict: "an object", list: "a list"}.get(type(value), "nothing")
+    return repr(value)
+
+
+def _check_distinct(questions: list[Question], where: str) -> None:
+    seen: dict[str, int] = {}
+    for place, question in enumerate(questions, start=1):
+        for told in (f"No {question.number}", f"the text {' '.join(question.text.split()).casefold()!r}"):
+            first = seen.setdefault(told, place)
+            if first != place:
+                raise DataError(
+                    f"{where} question {place}: got {told} again (first in question {first}), wanted each once"
+                )
 
 
 def prompt(question: Question) -> str:

@@ -4,7 +4,7 @@ January 2026: instruction.md, task.toml, environment/, solution/, tests/. Schema
 instruction), environment/, oracle/, verifier/. Skills lie in environment/skills/NAME/SKILL.md.
 """
 
-import shlex
+import sys
 import tomllib
 from dataclasses import dataclass
 from hashlib import sha256
@@ -13,15 +13,15 @@ from typing import Any
 
 import yaml
 
+from lpc_ray.datasets.dockerfile import inputs_of
 from lpc_ray.errors import DataError
 from lpc_ray.records import digest_of
 from lpc_ray.textfile import read_text
 
-HOME = "/root"
 SKILL_FILE = "SKILL.md"
+DEFAULT_TIMEOUT = 600.0
 _REPLY_FORM = "\nReply with one complete Python 3 program in a ```python block. It is run offline, as root, in /root."
 _SKILLS_HEAD, _TASK_HEAD = "# Skills\n\n", "\n\n# Task:\n\n"
-_NOT_INPUT = ("skills", "Dockerfile", "docker-compose.yaml", "docker-compose.yml", ".dockerignore")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,26 +61,41 @@ def read_tasks(folder: Path) -> dict[str, Task]:
 
 
 def read_task(folder: Path) -> Task:
-    """Raises: DataError for a folder that is no task, or metadata that cannot be read."""
+    """Raises: DataError for a folder that is no task, metadata that cannot be read, or inputs that cannot be placed."""
     if (folder / "instruction.md").exists():
         instruction = read_text(folder / "instruction.md", "skillsbench")
-        metadata = _toml(folder / "task.toml") if (folder / "task.toml").exists() else {}
+        told = folder / "task.toml"
+        metadata = _toml(told) if told.exists() else {}
         tests, solution = folder / "tests", folder / "solution"
     else:
-        metadata, instruction = _front_matter(folder / "task.md")
+        told = folder / "task.md"
+        metadata, instruction = _front_matter(told)
         tests, solution = folder / "verifier", folder / "oracle"
     if not instruction.strip():
         raise DataError(f"skillsbench {folder}: got an empty instruction")
-    verifier = metadata.get("verifier")
-    timeout = verifier.get("timeout_sec", 600.0) if isinstance(verifier, dict) else 600.0
-    return Task(
+    task = Task(
         name=folder.name,
         folder=folder,
         instruction=instruction,
         tests=tests if any(tests.glob("test_*.py")) else None,
         solution=solution if (solution / "solve.sh").exists() else None,
-        timeout_seconds=float(timeout),
+        timeout_seconds=_timeout(metadata.get("verifier"), told),
     )
+    placements(task)
+    return task
+
+
+def _timeout(verifier: Any, path: Path) -> float:
+    where = f"skillsbench {path}: verifier"
+    if verifier is None:
+        return DEFAULT_TIMEOUT
+    if not isinstance(verifier, dict):
+        raise DataError(f"{where}: got {verifier!r}, wanted a table of settings")
+    seconds = verifier.get("timeout_sec", DEFAULT_TIMEOUT)
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not is_number or not 0 < seconds <= sys.float_info.max:
+        raise DataError(f"{where}.timeout_sec: got {seconds!r}, wanted a number of seconds above 0")
+    return float(seconds)
 
 
 def _is_task(folder: Path) -> bool:
@@ -123,53 +138,5 @@ def skill_prompt(skills: str, task: Task) -> str:
 
 
 def placements(task: Task) -> tuple[str, list[tuple[Path, str]]]:
-    """The working directory, and where the task's input files go: (file or folder, absolute path inside).
-
-    As the Dockerfile's WORKDIR and COPY lines say; nothing else of it is carried out. Without one, every input of
-    environment/ goes to /root. Skills go nowhere: an arm has them in its prompt, its prefix, or not at all.
-    """
-    dockerfile = task.environment / "Dockerfile"
-    inputs = [path for path in sorted(task.environment.glob("*")) if path.name not in _NOT_INPUT]
-    if not dockerfile.exists():
-        return HOME, [(path, f"{HOME}/{path.name}") for path in inputs]
-    workdir, copies = HOME, []
-    for words in _dockerfile_lines(read_text(dockerfile, "skillsbench")):
-        if words[0] == "WORKDIR" and len(words) == 2:
-            workdir = _absolute(words[1], workdir)
-        elif words[0] == "COPY" and len(words) >= 3 and not words[1].startswith("--from"):
-            copies += _copied(task.environment, [word for word in words[1:] if not word.startswith("--")], workdir)
-    return workdir, copies
-
-
-def _dockerfile_lines(text: str) -> list[list[str]]:
-    lines = text.replace("\\\n", " ").splitlines()
-    found = [line.split(None, 1) for line in lines if line.strip() and not line.lstrip().startswith("#")]
-    return [
-        [line[0].upper(), *shlex.split(line[1], comments=False)]
-        for line in found
-        if line[0].upper() in ("WORKDIR", "COPY") and len(line) == 2
-    ]
-
-
-def _copied(environment: Path, words: list[str], workdir: str) -> list[tuple[Path, str]]:
-    """One COPY line: a folder's contents are copied, a file goes into a target that ends in / or has company."""
-    *patterns, target = words
-    where = _absolute(target, workdir)
-    sources = [
-        path
-        for pattern in patterns
-        for path in (sorted(environment.glob(pattern.strip("/"))) if pattern.strip("./") else [environment])
-    ]
-    found = []
-    for source in sources:
-        if source == environment or source.is_dir() and source.name not in _NOT_INPUT:
-            children = [child for child in sorted(source.iterdir()) if child.name not in _NOT_INPUT]
-            found += [(child, f"{where}/{child.name}") for child in children]
-        elif source.name not in _NOT_INPUT:
-            is_folder = target.endswith(("/", ".")) or len(sources) > 1
-            found.append((source, f"{where}/{source.name}" if is_folder else where))
-    return found
-
-
-def _absolute(path: str, workdir: str) -> str:
-    return str(Path(workdir) / path)
+    """The working directory, and where the task's input files go (`lpc_ray.datasets.dockerfile`)."""
+    return inputs_of(task.environment)

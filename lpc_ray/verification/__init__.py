@@ -3,8 +3,7 @@
 import importlib
 from pathlib import Path
 
-from pydantic import ValidationError
-
+from lpc_ray.config_file import validated
 from lpc_ray.errors import ConfigError
 from lpc_ray.recipe import VerificationRecipe
 from lpc_ray.verification.base import Benchmark
@@ -15,13 +14,10 @@ def build_benchmark(recipe: VerificationRecipe) -> Benchmark:
 
     Raises: ConfigError for a setting that the kind does not have, DataError for cases that cannot be read.
     """
-    kind = importlib.import_module(f"{__name__}.{recipe.kind}")
-    try:
-        settings = kind.Settings(**recipe.settings)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        where = ".".join(["recipe.verification.settings", *(str(part) for part in problem["loc"])])
-        wanted = f", wanted {', '.join(kind.Settings.model_fields) or 'none'}"
-        known = wanted if problem["type"] == "extra_forbidden" else ""
-        raise ConfigError(f"{where}: {problem['msg']} for kind {recipe.kind}{known}") from error
+    kind, where = importlib.import_module(f"{__name__}.{recipe.kind}"), "recipe.verification.settings"
+    known = ", ".join(kind.Settings.model_fields) or "none"
+    for name in recipe.settings:
+        if name not in kind.Settings.model_fields:
+            raise ConfigError(f"{where}: got {name!r}, wanted for kind {recipe.kind}: {known}")
+    settings = validated(kind.Settings, recipe.settings, where)
     return kind.load(Path(recipe.cases), settings)

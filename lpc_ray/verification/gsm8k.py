@@ -1,4 +1,4 @@
-"""GSM8K: the last number after `####`, exact.
+"""GSM8K: the last number after `####`, exact; a fraction, a time or another expression is no number.
 
 `lenient` also takes the last number of a reply that never writes the marker.
 """
@@ -9,20 +9,19 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from lpc_ray.config_file import Strict
 from lpc_ray.datasets.gsm8k import Problem, last_number, marked_number, prompt, read_problems
 from lpc_ray.errors import DataError
 from lpc_ray.records import Ask, Case, digest_of
 from lpc_ray.verification.base import Benchmark, Examination, judged, rows_of
 
-SCORER = "gsm8k/1"
+SCORER = "gsm8k/2"
 
 
-class Settings(BaseModel):
+class Settings(Strict):
     """How many problems of the file are drawn for each split, and the seed of the draw."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     num_tune: Annotated[int, Field(ge=1)] = 24
     num_held_out: Annotated[int, Field(ge=1)] = 100
@@ -49,16 +48,28 @@ class GSM8K(Benchmark):
 
 
 def load(path: Path, settings: Settings) -> GSM8K:
-    """Raises: DataError for a file with fewer problems than the splits want."""
+    """Raises: DataError for a file with fewer problems than the splits want, or with a drawn question twice."""
     problems = read_problems(path)
     wanted = settings.num_tune + settings.num_held_out
     if len(problems) < wanted:
         raise DataError(f"gsm8k {path}: got {len(problems)} problems, wanted num_tune + num_held_out = {wanted}")
     order = list(range(len(problems)))
     random.Random(digest_of("gsm8k", settings.seed)).shuffle(order)
+    _check_distinct(path, problems, order[:wanted])
     tune = [_case(number, problems[number], "tune") for number in sorted(order[: settings.num_tune])]
     held_out = [_case(number, problems[number], "held_out") for number in sorted(order[settings.num_tune : wanted])]
     return GSM8K(tuple(tune + held_out))
+
+
+def _check_distinct(path: Path, problems: list[Problem], drawn: list[int]) -> None:
+    seen: dict[str, int] = {}
+    for number in sorted(drawn):
+        first = seen.setdefault(" ".join(problems[number].question.split()).casefold(), number)
+        if first != number:
+            raise DataError(
+                f"gsm8k {path}: got the question of problem {first + 1} again as problem {number + 1}, wanted each once "
+                "among the drawn cases"
+            )
 
 
 def _case(number: int, problem: Problem, split: Any) -> Case:

@@ -10,25 +10,38 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from lpc_ray.config_file import Distinct, Strict
 from lpc_ray.datasets.longhealth import LETTERS, Patient, prompt, read_patients
 from lpc_ray.errors import DataError
 from lpc_ray.records import Ask, Case, digest_of
 from lpc_ray.verification.base import Benchmark, Examination, judged, rows_of
 
-SCORER = "longhealth/1"
-_TAG = re.compile(r"<answer>(.*?)</answer>", re.DOTALL | re.IGNORECASE)
-_LETTER = re.compile(r"\(?([A-E])\)?(?:[.:)].*)?", re.DOTALL)
-_NAMED = re.compile(r"\b(?:answer|option)(?:\s+is)?\s*:?\s*\(?([A-E])\b", re.IGNORECASE)
+SCORER = "longhealth/2"
+_TAG = re.compile(r"<(/?)answer>", re.IGNORECASE)
+_MARKUP = str.maketrans("", "", '*`_"“”')
+_LEAD = r"(?:(?:the|correct|answer|option|letter|choice|is)\b[\s:]*)*"
+_LETTER = re.compile(
+    rf"{_LEAD}[(\[]?([A-E])(?:[)\].:,;!]*|(?:[)\].:,;]+|\s+[-–—]\s|\s*\n)(?P<text>.+)|\s+(?P<own>.+))",
+    re.DOTALL | re.IGNORECASE,
+)
+_CAPITAL = re.compile(r"\b[A-E]\b")
+_NAMED = re.compile(
+    r"(?P<denied>\b(?:neither|nor|not|never|than|except|exclude|eliminate|rule out)\s+|n[’']t\s+)?(?:the\s+)?"
+    r"\b(?:answer|(?P<noun>option|letter|choice))(?:\s+(?:is|(?P<apposed>option|letter|choice)))*(?:\s*:)?\s*[(\[]?"
+    r"(?P<letter>[A-E])\b(?!-\w)(?=(?:[)\]]?(?:\s+(?:or|and)\s+|/)(?:option\s+)?[(\[]?(?-i:(?P<other>[A-E]))\b)?)"
+    r"(?P<alone>[)\].:,;!?]+(?=\s|\Z)|\s*(?=\n|\Z))?"
+    r"(?P<refused>\)?\s+(?:(?:is|was)(?:n[’']t|\s+(?:not|wrong|incorrect|false|ruled))|can(?:not|[’']t|\s+be\s+ruled)))?"
+    r"(?P<article>\s+(?!(?:is|was|as|and|or|nor|because|since|for|with)\b)(?-i:[a-z]))?",
+    re.IGNORECASE,
+)
 
 
-class Settings(BaseModel):
+class Settings(Strict):
     """`patients`: ids, all of the file's when empty. `num_tune`: of each patient's questions, drawn by `seed`."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    patients: tuple[str, ...] = ()
+    patients: Annotated[tuple[str, ...], Distinct] = ()
     num_tune: Annotated[int, Field(ge=1)] = 10
     seed: int = 0
 
@@ -56,25 +69,63 @@ class LongHealth(Benchmark):
 
 def tagged_letter(reply: str, options: list[str]) -> str | None:
     """The option that the last pair of answer tags holds; None where there is none or it holds no option."""
-    tags = _TAG.findall(reply)
-    if not tags:
+    said = start = None
+    for tag in _TAG.finditer(reply):
+        if not tag[1]:
+            start = tag.end()
+        elif start is not None:
+            said, start = reply[start : tag.start()], None
+    return None if said is None else _option(said, options)
+
+
+def _option(said: str, options: list[str]) -> str | None:
+    """The option that a text is: by its own text, or by its letter. What follows a letter may be the option's own text, or
+    any that names no other letter.
+    """
+    plain = said.translate(_MARKUP).strip()
+    texts = [_bare(option) for option in options]
+    if _bare(plain) in texts:
+        return LETTERS[texts.index(_bare(plain))]
+    found = _LETTER.fullmatch(plain)
+    if found is None:
         return None
-    said = tags[-1].strip()
-    if said.casefold() in (texts := [option.casefold() for option in options]):
-        return LETTERS[texts.index(said.casefold())]
-    letter = _LETTER.fullmatch(said.removeprefix("Option ").removeprefix("option "))
-    return letter[1] if letter else None
+    letter = found[1].upper()
+    rest = found["text"] or found["own"]
+    if rest is None or _bare(rest) == texts[LETTERS.index(letter)]:
+        return letter
+    return letter if found["own"] is None and set(_CAPITAL.findall(rest)) <= {letter} else None
+
+
+def _bare(text: str) -> str:
+    return text.translate(_MARKUP).strip(" \t\r\n.").casefold()
 
 
 def untagged_letter(reply: str, options: list[str]) -> str | None:
     """The one option that a reply without tags names, by `answer: B` or by its text; None for several or none."""
-    named = {letter.upper() for letter in _NAMED.findall(reply)}
-    alone = _LETTER.fullmatch(reply.strip())
+    plain = reply.translate(_MARKUP)
+    counted = [found for found in _NAMED.finditer(plain) if _is_named(found)]
+    named = {letter.upper() for found in counted for letter in found.group("letter", "other") if letter}
+    alone = _option(plain, options)
     if alone:
-        named.add(alone[1])
+        named.add(alone)
     if not named:
-        named = {letter for letter, text in zip(LETTERS, options, strict=True) if text.casefold() in reply.casefold()}
+        folded = plain.casefold()
+        named = {letter for letter, text in zip(LETTERS, options, strict=True) if _stands_in(_bare(text), folded)}
     return named.pop() if len(named) == 1 else None
+
+
+def _is_named(found: re.Match[str]) -> bool:
+    """A small letter counts where nothing but punctuation follows; "answer: A fracture" begins with an article."""
+    if found["denied"] or found["refused"]:
+        return False
+    if found["letter"].islower():
+        return found["alone"] is not None
+    is_article = found["letter"] == "A" and not (found["noun"] or found["apposed"]) and found["article"]
+    return not is_article
+
+
+def _stands_in(text: str, reply: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(text)}(?!\w)", reply) is not None
 
 
 def load(path: Path, settings: Settings) -> LongHealth:

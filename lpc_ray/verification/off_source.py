@@ -14,9 +14,9 @@ from lpc_ray.errors import DataError
 from lpc_ray.records import Ask, Case, Outcome
 from lpc_ray.textfile import read_rows
 from lpc_ray.verification.base import Benchmark, Examination, judged, rows_of
-from lpc_ray.verification.short_answer import is_answered, normalise
+from lpc_ray.verification.short_answer import Distinct, is_answered, normalise
 
-SCORER = "off_source/1"
+SCORER = "off_source/2"
 SPLIT = "held_out"
 _ABSTAINS = re.compile(
     r"\b(?:(?:do|does|did) ?(?:n[o']t|not) (?:know|say|mention|specify|state|contain|have)|(?:is|are|was) ?(?:n[o']t|not) "
@@ -48,17 +48,17 @@ def abstains(reply: str) -> bool:
 def load(path: Path) -> OffSource:
     """The questions of a JSONL file: id, question, answers (an empty list: unanswerable).
 
-    Raises: DataError naming the line, for a malformed row, an id that occurs twice, or a file without both kinds.
+    Raises: DataError naming the line, for a malformed row, an id or question that occurs twice, or a file without both kinds.
     """
-    cases: dict[str, Case] = {}
+    cases: list[Case] = []
+    seen = Distinct(f"off-source cases {path} ")
     for where, row in read_rows(path, "off-source cases"):
         case = _case(row, where)
-        if case.id in cases:
-            raise DataError(f"{where}: got id {case.id!r} again")
-        cases[case.id] = case
-    if len({bool(case.answers) for case in cases.values()}) != 2:
+        seen.add(case, where)
+        cases.append(case)
+    if len({bool(case.answers) for case in cases}) != 2:
         raise DataError(f"off-source cases {path}: wanted questions with answers and questions without")
-    return OffSource(tuple(cases.values()))
+    return OffSource(tuple(cases))
 
 
 def _case(row: dict[str, Any], where: str) -> Case:

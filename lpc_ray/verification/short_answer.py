@@ -6,23 +6,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
-
+from lpc_ray.config_file import Strict
 from lpc_ray.errors import DataError
 from lpc_ray.records import Ask, Case
 from lpc_ray.textfile import read_rows
 from lpc_ray.verification.base import Benchmark, Examination, judged, rows_of
 
-SCORER = "short_answer/1"
+SCORER = "short_answer/2"
 _ARTICLES = {"a", "an", "the"}
-_OUTER_PUNCTUATION = re.compile(r"(?<!\d)[.:,]|[.:,](?!\d)|[^\w\s.:,]|_")
+_MONEY_AFTER_MINUS = re.compile(r"(?<=[-−])[$€£](?=\d)")
+_WORD = re.compile(r"%|(?:(?<!\w)[-−](?=\d))?[^\W_]+(?:(?<=\d)[.:,](?=\d)[^\W_]+)*(?:(?<!\d)(?:\+{2,}|[+#](?!\w)))?")
 
 
 def normalise(text: str) -> list[str]:
-    """Case, width, articles and punctuation removed; `.`, `:` and `,` between digits stay. Returns words."""
-    folded = unicodedata.normalize("NFKC", text).casefold()
-    words = _OUTER_PUNCTUATION.sub(" ", folded).split()
-    return [word for word in words if word not in _ARTICLES]
+    """Case, width, articles and punctuation removed. Returns words.
+
+    `.`, `:` and `,` between digits stay, and so do a number's minus and the sign that ends a word such as C++ or C#; `%` is
+    a word.
+    """
+    folded = _MONEY_AFTER_MINUS.sub("", unicodedata.normalize("NFKC", text).casefold())
+    words = _WORD.findall(folded)
+    return [word.replace("−", "-") for word in words if word not in _ARTICLES]
 
 
 def is_answered(reply: str, answers: tuple[str, ...]) -> bool:
@@ -35,10 +39,8 @@ def is_answered(reply: str, answers: tuple[str, ...]) -> bool:
     return False
 
 
-class Settings(BaseModel):
+class Settings(Strict):
     """The cases file says it all."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 @dataclass(frozen=True)
@@ -64,20 +66,32 @@ def read_cases(path: Path) -> list[Case]:
     id or question that occurs twice.
     """
     cases: list[Case] = []
-    seen: dict[str, str] = {}
+    seen = Distinct(f"cases {path} ")
     for where, row in read_rows(path, "cases"):
         case = _case(row, where)
-        told = {f"id {case.id}": f"id {case.id!r}"}
-        told[f"question {' '.join(normalise(case.question))}"] = f"question {case.question!r}"
-        for key, shown in told.items():
-            if key in seen:
-                raise DataError(f"{where}: got {shown} again (first on {seen[key]})")
-            seen[key] = where.removeprefix(f"cases {path} ")
+        seen.add(case, where)
         cases.append(case)
     for split in ("tune", "held_out"):
         if not any(case.split == split for case in cases):
             raise DataError(f"cases {path}: got no case of split {split}, wanted at least one")
     return cases
+
+
+class Distinct:
+    """The ids and questions of a file, each wanted once. file: how its lines' places begin."""
+
+    def __init__(self, file: str):
+        self.file = file
+        self.seen: dict[str, str] = {}
+
+    def add(self, case: Case, where: str) -> None:
+        """Raises: DataError for an id or a question, normalised, that was there before."""
+        told = {f"id {case.id}": f"id {case.id!r}"}
+        told[f"question {' '.join(normalise(case.question))}"] = f"question {case.question!r}"
+        for key, shown in told.items():
+            if key in self.seen:
+                raise DataError(f"{where}: got {shown} again (first on {self.seen[key]})")
+            self.seen[key] = where.removeprefix(self.file)
 
 
 def _case(row: dict[str, Any], where: str) -> Case:

@@ -4,39 +4,37 @@ The score is the count of tests passed (the seeds' "x / 19"); `reward` is 1 when
 that fails is shown to its author with its error and may be written anew, each time on untouched inputs.
 """
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from lpc_ray.config_file import Distinct, Strict
 from lpc_ray.datasets.skillsbench import Task, no_skill_prompt, read_tasks, skill_prompt
 from lpc_ray.errors import ConfigError, VerificationError
 from lpc_ray.prompting import with_system
 from lpc_ray.records import Ask, Case, Message, Outcome
 from lpc_ray.verification.base import Benchmark, Examination, Judgement, rows_of
+from lpc_ray.verification.program import program_in
 from lpc_ray.verification.sandbox import check_available
 from lpc_ray.verification.supervision import MIB, Execution, Limits
 from lpc_ray.verification.task_runner import Preflight, Rules, TestReport, laid_out, preflight, run_program, run_tests
 
-SCORER = "skillsbench/1"
+SCORER = "skillsbench/2"
 LEAK_WORDS = 12
-_BLOCK = re.compile(r"```(?:python3?|py)[ \t]*\n(.*?)(?:^```|\Z)", re.DOTALL | re.IGNORECASE | re.MULTILINE)
 _ERROR_TAIL = 2000
 
 
-class Settings(BaseModel):
+class Settings(Strict):
     """`tune`, `held_out`: names of tasks; best steps are chosen by the first, so no task may be in both.
 
     attempts: programs per case. seconds, test_seconds, memory_mib: limits of a program and of a task's tests.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    tune: Annotated[tuple[str, ...], Field(min_length=1)]
-    held_out: tuple[str, ...] = ()
+    tune: Annotated[tuple[str, ...], Field(min_length=1), Distinct]
+    held_out: Annotated[tuple[str, ...], Distinct] = ()
     attempts: Annotated[int, Field(ge=1)] = 3
     seconds: Annotated[float, Field(gt=0)] = 60.0
     test_seconds: Annotated[float, Field(gt=0)] = 120.0
@@ -56,6 +54,11 @@ class SkillsBench(Benchmark):
     def identity(self) -> list[Any]:
         limits = [[rule.seconds, rule.memory_bytes] for rule in (self.rules.program, self.rules.tests)]
         return [SCORER, rows_of(self.cases), self.digests, self.attempts, limits]
+
+    def untested(self) -> list[str]:
+        """A line on each task that has no tests; nothing is run to tell."""
+        told = "got no tests (test_*.py), so its outcomes will be empty: they are not scored"
+        return [f"task {name}: {told}" for name, task in self.tasks.items() if task.tests is None]
 
     def without_sandbox(self) -> "SkillsBench":
         return replace(self, rules=replace(self.rules, unsandboxed=True))
@@ -123,12 +126,6 @@ def _readiness(name: str, found: Preflight) -> str:
     return f"task {name}: the reference passes all {len(found.names)} tests, doing nothing passes {found.untouched}"
 
 
-def program_in(reply: str) -> str | None:
-    """The last ```python block of a reply, also where the reply was cut within it; None when there is none."""
-    blocks = _BLOCK.findall(reply)
-    return blocks[-1].rstrip() or None if blocks else None
-
-
 def leaked(prompt: str, skill: str, allowed: str = "") -> str | None:
     """A stretch of LEAK_WORDS words that the prompt shares with the skill and that `allowed` does not have, or None."""
     found = _stretches(prompt) & _stretches(skill) - _stretches(allowed)
@@ -191,4 +188,4 @@ def load(path: Path, settings: Settings) -> SkillsBench:
 
 
 def _cases(known: dict[str, Task], names: Iterable[str], split: Any) -> list[Case]:
-    return [Case(name, no_skill_prompt(known[name]), (), split) for name in dict.fromkeys(names)]
+    return [Case(name, no_skill_prompt(known[name]), (), split) for name in names]

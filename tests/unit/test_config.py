@@ -331,6 +331,21 @@ def test_a_dry_run_loads_neither_torch_nor_any_framework():
     assert "curated-ntp-strided_rope-p128-s0" in result.stdout
 
 
+def test_a_dry_run_says_which_tasks_have_no_tests(monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(ROOT)
+    for name in ("bare", "tested"):
+        (tmp_path / name / "tests").mkdir(parents=True)
+        (tmp_path / name / "instruction.md").write_text("Do it.")
+    (tmp_path / "tested" / "tests" / "test_it.py").write_text("")
+    kind = (
+        f"recipe.verification={{kind: skillsbench, cases: {tmp_path}, settings: {{tune: [bare], held_out: [tested]}}}}"
+    )
+    run_job("x", None, ["--dry-run", kind])
+    told = capsys.readouterr().out
+    assert "task bare: got no tests (test_*.py), so its outcomes will be empty: they are not scored\n" in told
+    assert "task tested" not in told
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [

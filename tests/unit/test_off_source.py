@@ -74,7 +74,11 @@ def test_damage_is_told_against_the_bare_model(tmp_path, off_source):
         ('{"id": "a", "question": " ", "answers": []}', "line 1: wanted texts that are not empty"),
         (
             '{"id": "a", "question": "q", "answers": []}\n{"id": "a", "question": "q", "answers": ["x"]}',
-            "got id 'a' again",
+            "line 2: got id 'a' again",
+        ),
+        (
+            '{"id": "a", "question": "The q?", "answers": []}\n{"id": "b", "question": "q", "answers": ["x"]}',
+            "line 2: got question 'q' again .first on line 1",
         ),
     ],
 )

@@ -8,9 +8,11 @@ import pytest
 
 from lpc_ray.analysis.ledger import BaselineRecord, StepScore
 from lpc_ray.errors import ConfigError
+from lpc_ray.evidence.baselines import prompt_baselines, untrained, untrained_name
 from lpc_ray.matrix import arms
+from lpc_ray.plan import make_plan
 from lpc_ray.promotion import PromotionRule, promote
-from lpc_ray.scale import focus_job, load_many, patient_jobs, stratum_jobs
+from lpc_ray.scale import BASELINES, focus_job, load_many, patient_jobs, stratum_jobs
 from lpc_ray.scale_run import TaskResults, run_patients, run_scale
 from lpc_ray.storage import Store
 from tests.unit.test_analysis_report import arm, outcomes
@@ -55,6 +57,13 @@ def test_a_config_of_one_job_names_no_tasks():
     [
         ("scale.focuss=x", "unknown key scale.focuss \\(did you mean 'focus'"),
         ("scale.promotion.by=median", "scale.promotion.by: got 'median'"),
+        (
+            "scale.promotion.beats=zz",
+            "scale.promotion.beats: got 'zz', wanted one of ss, .*raw, no_context, full_document",
+        ),
+        ("scale.promotion.beats=bow", "beats: got 'bow', .* .did you mean 'bo'"),
+        ("scale.promotion.seeds=[0, 0]", "scale.promotion.seeds: got 0 more than once, wanted each once$"),
+        ("scale.promotion.rest_seeds=[1, 2, 1]", "scale.promotion.rest_seeds: got 1 more than once"),
         ("recipe.training.lrr=1", "task ledger-gap-fill: unknown key recipe.training.lrr \\(did you mean 'lr'"),
         ("recipe.source.paths=[x]", "recipe"),
     ],
@@ -62,6 +71,23 @@ def test_a_config_of_one_job_names_no_tasks():
 def test_a_strata_config_that_cannot_be_carried_out_is_refused(override, message):
     with pytest.raises(ConfigError, match=message):
         load_many(SCALE, [override])
+
+
+def test_patients_are_named_once():
+    with pytest.raises(ConfigError, match="patients.ids: got 'p' more than once, wanted each once$"):
+        load_many(PATIENTS, ["patients.ids=[p, q, p]"])
+
+
+@pytest.mark.parametrize("beats", [*BASELINES, "truncated-p128", "raw"])
+def test_a_family_may_have_to_beat_any_family_or_baseline(beats):
+    assert load_many(SCALE, [f"scale.promotion.beats={beats}"]).scale.promotion.beats == beats
+
+
+def test_the_baselines_of_a_focused_task_are_those_that_may_be_named(monkeypatch):
+    monkeypatch.chdir(SCALE.parents[2])
+    plan = make_plan(focus_job(load_many(SCALE)))
+    named = [name for name, _, _ in prompt_baselines(plan)] + [untrained_name(name) for name, _ in untrained(plan)]
+    assert set(named) == set(BASELINES)
 
 
 def test_the_scale_run_records_strata_and_decisions_and_scores_strata_at_the_focused_step(tmp_path):
