@@ -12,7 +12,6 @@ from lpc_ray.console import Parser, exit_on_error
 from lpc_ray.plan import Plan, make_plan
 from lpc_ray.scale import PatientsConfig, ScaleConfig, focus_job, load_many, patient_jobs
 from lpc_ray.storage import Store, absolute, check_url
-from lpc_ray.verification.skillsbench import SkillsBench
 
 DEFAULT_CONFIG = Path(__file__).resolve().parent.parent / "jobs" / "configs" / "pi_scale.cpu.yaml"
 _UPLOADED_COPY = "runtime_resources/working_dir_files"
@@ -103,9 +102,8 @@ def _show(plan: Plan, run: Store) -> None:
     print(yaml.safe_dump(plan.config.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
     print(f"fingerprint  {plan.fingerprint}\nprotocol     {plan.protocol}\nrun          {run}")
     print(f"source       {len(plan.documents)} document(s), {len(plan.material)} tokens; {len(plan.cases)} cases\n")
-    if isinstance(plan.benchmark, SkillsBench):
-        for line in plan.benchmark.untested():
-            print(line)
+    for line in plan.benchmark.untested():
+        print(line)
     for number, arm in enumerate(plan.arms, start=1):
         steps = [name for name in run.names(f"arms/{arm.id}") if name.startswith("step-")]
         ended = run.exists(f"arms/{arm.id}/end-{plan.protocol}.json")

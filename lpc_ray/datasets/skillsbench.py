@@ -61,7 +61,7 @@ def read_tasks(folder: Path) -> dict[str, Task]:
 
 
 def read_task(folder: Path) -> Task:
-    """Raises: DataError for a folder that is no task, metadata that cannot be read, or inputs that cannot be placed."""
+    """Raises: DataError for a folder that is no task, or metadata that cannot be read."""
     if (folder / "instruction.md").exists():
         instruction = read_text(folder / "instruction.md", "skillsbench")
         told = folder / "task.toml"
@@ -73,7 +73,7 @@ def read_task(folder: Path) -> Task:
         tests, solution = folder / "verifier", folder / "oracle"
     if not instruction.strip():
         raise DataError(f"skillsbench {folder}: got an empty instruction")
-    task = Task(
+    return Task(
         name=folder.name,
         folder=folder,
         instruction=instruction,
@@ -81,8 +81,6 @@ def read_task(folder: Path) -> Task:
         solution=solution if (solution / "solve.sh").exists() else None,
         timeout_seconds=_timeout(metadata.get("verifier"), told),
     )
-    placements(task)
-    return task
 
 
 def _timeout(verifier: Any, path: Path) -> float:

@@ -65,6 +65,10 @@ class Benchmark(ABC):
         """A line on each thing that this kind had to try out beforehand; kinds that run nothing have none."""
         return []
 
+    def untested(self) -> list[str]:
+        """A line on each case that cannot be scored, as far as can be told without running anything."""
+        return []
+
     def is_stale(self, outcome: Outcome) -> bool:
         """Whether a stored outcome tells of a failure of ours that may be over, so that the case is to be asked again."""
         return outcome.verdict == "verifier_error"

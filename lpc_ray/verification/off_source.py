@@ -14,7 +14,7 @@ from lpc_ray.errors import DataError
 from lpc_ray.records import Ask, Case, Outcome
 from lpc_ray.textfile import read_rows
 from lpc_ray.verification.base import Benchmark, Examination, judged, rows_of
-from lpc_ray.verification.short_answer import Distinct, is_answered, normalise
+from lpc_ray.verification.short_answer import DistinctCases, is_answered, normalise
 
 SCORER = "off_source/2"
 SPLIT = "held_out"
@@ -51,7 +51,7 @@ def load(path: Path) -> OffSource:
     Raises: DataError naming the line, for a malformed row, an id or question that occurs twice, or a file without both kinds.
     """
     cases: list[Case] = []
-    seen = Distinct(f"off-source cases {path} ")
+    seen = DistinctCases(f"off-source cases {path} ")
     for where, row in read_rows(path, "off-source cases"):
         case = _case(row, where)
         seen.add(case, where)

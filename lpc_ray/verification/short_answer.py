@@ -66,7 +66,7 @@ def read_cases(path: Path) -> list[Case]:
     id or question that occurs twice.
     """
     cases: list[Case] = []
-    seen = Distinct(f"cases {path} ")
+    seen = DistinctCases(f"cases {path} ")
     for where, row in read_rows(path, "cases"):
         case = _case(row, where)
         seen.add(case, where)
@@ -77,7 +77,7 @@ def read_cases(path: Path) -> list[Case]:
     return cases
 
 
-class Distinct:
+class DistinctCases:
     """The ids and questions of a file, each wanted once. file: how its lines' places begin."""
 
     def __init__(self, file: str):

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from lpc_ray.config_file import Distinct, Strict
-from lpc_ray.datasets.skillsbench import Task, no_skill_prompt, read_tasks, skill_prompt
+from lpc_ray.datasets.skillsbench import Task, no_skill_prompt, placements, read_tasks, skill_prompt
 from lpc_ray.errors import ConfigError, VerificationError
 from lpc_ray.prompting import with_system
 from lpc_ray.records import Ask, Case, Message, Outcome
@@ -56,7 +56,6 @@ class SkillsBench(Benchmark):
         return [SCORER, rows_of(self.cases), self.digests, self.attempts, limits]
 
     def untested(self) -> list[str]:
-        """A line on each task that has no tests; nothing is run to tell."""
         told = "got no tests (test_*.py), so its outcomes will be empty: they are not scored"
         return [f"task {name}: {told}" for name, task in self.tasks.items() if task.tests is None]
 
@@ -168,7 +167,9 @@ def _scored(done: Execution, report: TestReport, names: frozenset[str]) -> Judge
 
 
 def load(path: Path, settings: Settings) -> SkillsBench:
-    """Raises: ConfigError for a task that the folder lacks or that is in both splits."""
+    """Raises: ConfigError for a task that the folder lacks or that is in both splits, DataError for one whose inputs cannot be
+    placed.
+    """
     known = read_tasks(path.resolve())
     for name in (*settings.tune, *settings.held_out):
         if name not in known:
@@ -178,6 +179,8 @@ def load(path: Path, settings: Settings) -> SkillsBench:
         raise ConfigError(f"recipe.verification.settings: got task {both[0]!r} in tune and held_out, wanted it in one")
     cases = [*_cases(known, settings.tune, "tune"), *_cases(known, settings.held_out, "held_out")]
     tasks = {case.id: known[case.id] for case in cases}
+    for task in tasks.values():
+        placements(task)
     memory = settings.memory_mib * MIB
     rules = Rules(
         program=Limits(seconds=settings.seconds, memory_bytes=memory),

@@ -191,7 +191,7 @@ def test_a_dockerfile_that_cannot_be_followed_is_refused(tmp_path, line, message
     (tmp_path / "environment").mkdir()
     (tmp_path / "environment" / "Dockerfile").write_text(f"FROM x\n{line}\n")
     with pytest.raises(DataError, match=f"^skillsbench .*Dockerfile: got .*{message}"):
-        skillsbench.read_task(tmp_path)
+        skillsbench.placements(skillsbench.read_task(tmp_path))
 
 
 def test_a_folder_without_tasks_is_refused(tmp_path):

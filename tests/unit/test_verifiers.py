@@ -353,3 +353,13 @@ def test_a_skills_text_in_a_prompt_is_found_unless_the_task_itself_says_it():
     assert leaked(f"Do it.\n\n{skill}", skill) == "Set the valve to the third mark and wait until the needle"
     assert leaked("Set the valve to the third mark.", skill) is None
     assert leaked(f"Do it. {skill}", skill, allowed=skill) is None
+
+
+def test_a_task_whose_inputs_cannot_be_placed_is_refused_where_it_is_chosen(tmp_path):
+    for name, line in {"good": "", "bad": "COPY absent.txt /root/"}.items():
+        (tmp_path / name / "environment").mkdir(parents=True)
+        (tmp_path / name / "instruction.md").write_text("Do.")
+        (tmp_path / name / "environment" / "Dockerfile").write_text(f"FROM x\n{line}\n")
+    build_benchmark(VerificationRecipe(kind="skillsbench", cases=str(tmp_path), settings={"tune": ["good"]}))
+    with pytest.raises(DataError, match="environment has no 'absent.txt'"):
+        build_benchmark(VerificationRecipe(kind="skillsbench", cases=str(tmp_path), settings={"tune": ["bad"]}))
