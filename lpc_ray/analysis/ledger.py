@@ -89,6 +89,12 @@ def best_step(steps: Sequence[StepScore]) -> StepScore | None:
     return max(verified, key=lambda score: (score.passed, -score.step), default=None)
 
 
+def best_artifact(arm: ArmRecord) -> tuple[str | None, int | None]:
+    """(digest, step) of the artifact that answered the held-out cases."""
+    best = best_step(arm.steps)
+    return (best.digest, best.step) if best else (None, None)
+
+
 def rows(
     arms: Sequence[ArmRecord], baselines: Sequence[BaselineRecord], run: str | None = None, task: str | None = None
 ) -> list[Row]:

@@ -12,7 +12,7 @@ from lpc_ray.analysis.findings import Finding
 from lpc_ray.analysis.ledger import ArmRecord, BaselineRecord
 from lpc_ray.analysis.plots import convergence_plot, pareto_plot
 from lpc_ray.analysis.recipes import RecipeScore
-from lpc_ray.analysis.seeds import seed_label
+from lpc_ray.analysis.seeds import ended_early, seed_label
 from lpc_ray.analysis.tables import RunTables
 from lpc_ray.analysis.verdicts import verdict_grid
 from lpc_ray.records import Case
@@ -70,7 +70,7 @@ def rendered(template: str, **values: Any) -> bytes:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals["seed_label"] = seed_label
+    environment.globals |= {"seed_label": seed_label, "ended_early": ended_early}
     environment.filters["zip"] = zip
     html = environment.get_template(template).render(**values)
     return html.lstrip().encode("utf-8", "backslashreplace")

@@ -171,9 +171,9 @@ CELLS = st.one_of(
 ENTRIES = st.fixed_dictionaries(
     {"task": st.sampled_from(["t", "u"]), "run": st.sampled_from(["r", "s"])},
     optional={
-        "request_tokens": st.floats(0, 1e6),
+        "request_tokens": st.floats(1e-9, 1e6),
         "num_tokens": st.integers(0, 9),
-        "training_seconds": st.floats(0, 1e6),
+        "training_seconds": st.floats(1e-9, 1e6) | st.just(0),
     },
 )
 
