@@ -32,7 +32,7 @@ class ArmRecord:
 
     `trace_generation_seconds` and `teacher_tokens` are those of the arm's whole trace set, also where arms share it; the
     teacher's log-probs come with the traces. expected_requests: declared; observed_requests: counted by the server.
-    kl_drift, accuracy_change, abstention, gate: of the artifact at the best step, as a Row has them; None: not measured.
+    kl_drift, accuracy_change, accuracy_bare, abstention, abstention_bare, gate: of the artifact at the best step, as a Row has them; None: not measured.
     Raises: DataError when the steps are not strictly ascending.
     """
 
@@ -59,7 +59,9 @@ class ArmRecord:
     observed_requests: int | None = None
     kl_drift: float | None = None
     accuracy_change: float | None = None
+    accuracy_bare: float | None = None
     abstention: float | None = None
+    abstention_bare: float | None = None
     gate: str | None = None
 
     def __post_init__(self) -> None:
@@ -141,7 +143,9 @@ def _arm_row(arm: ArmRecord) -> Row:
         observed_requests=arm.observed_requests,
         kl_drift=arm.kl_drift,
         accuracy_change=arm.accuracy_change,
+        accuracy_bare=arm.accuracy_bare,
         abstention=arm.abstention,
+        abstention_bare=arm.abstention_bare,
         gate=arm.gate,
         digest=best.digest if best else None,
         **held_out_fields(arm.held_out),

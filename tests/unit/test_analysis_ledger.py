@@ -238,7 +238,12 @@ def test_arms_that_differ_in_nothing_are_not_compared():
 def test_a_recipe_choice_is_judged_seed_by_seed():
     def one(initializer, seed, marks):
         return replace(
-            ARM, name=f"{initializer}{seed}", initializer=initializer, training_seed=seed, held_out=outcomes(marks)
+            ARM,
+            name=f"{initializer}{seed}",
+            steps=own(f"{initializer}{seed}"),
+            initializer=initializer,
+            training_seed=seed,
+            held_out=outcomes(marks),
         )
 
     pairs = [
