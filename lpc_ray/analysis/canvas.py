@@ -55,7 +55,7 @@ def svg(figure: Figure, legend: Sequence[tuple[str, Artist]], description: str) 
     if legend:
         figure.legend(
             [artist for _, artist in legend],
-            [f" {label(name)}" for name, _ in legend],  # matplotlib leaves out a label that starts with _
+            [f" {name}" for name, _ in legend],  # matplotlib leaves out a label that starts with _
             loc="lower left",
             bbox_to_anchor=(LEFT / WIDTH - 0.01, 0.0),
             ncols=LEGEND_COLUMNS,

@@ -11,7 +11,8 @@ from lpc_ray.analysis.significance import NOISE_P_VALUE, unpaired
 class Contrast:
     """`leader` has the best score of its run and task, the first of equals.
 
-    is_tie: every row has the leader's score. p_values: other row's name → Fisher's exact test of the two counts, which takes checks as independent.
+    p_values: other row's name → Fisher's exact test of the two counts, which takes checks as independent.
+    is_tie: every row has the leader's score.
     """
 
     leader: Row

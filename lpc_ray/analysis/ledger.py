@@ -32,7 +32,8 @@ class ArmRecord:
 
     `trace_generation_seconds` and `teacher_tokens` are those of the arm's whole trace set, also where arms share it; the
     teacher's log-probs come with the traces. expected_requests: declared; observed_requests: counted by the server.
-    kl_drift, accuracy_change, accuracy_bare, abstention, abstention_bare, gate: of the artifact at the best step, as a Row has them; None: not measured.
+    kl_drift, accuracy_change, accuracy_bare, abstention, abstention_bare, gate: of the artifact at the
+    best step, as a Row has them; None: not measured.
     Raises: DataError when the steps are not strictly ascending.
     """
 

@@ -68,7 +68,9 @@ def html_page(
 
 
 def rendered(template: str, **values: Any) -> bytes:
-    """Every value is escaped; only the plots are markup already. Control and bidi characters are shown as escapes, like a lone surrogate."""
+    """Every value is escaped; only the plots are markup already. Control and bidi characters, and a lone surrogate, are
+    shown as escapes.
+    """
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,

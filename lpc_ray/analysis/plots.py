@@ -45,7 +45,7 @@ def convergence_plot(points: Sequence[ConvergenceRow], rows: Sequence[Row]) -> s
         _score_axis(axes, "verified score on the tune cases")
         _step_axis(axes, sorted({point.step for point in points}))
         _levels(axes, [row for row in rows if row.kind == "baseline"])
-        return svg(figure, list(legend.items()), "Verified score by optimizer step")
+        return svg(figure, [(label(name), line) for name, line in legend.items()], "Verified score by optimizer step")
 
 
 def pareto_plot(
@@ -95,10 +95,10 @@ def pareto_plot(
         return svg(figure, list(legend.values()), "Held-out score against tokens per request")
 
 
-def _score_axis(axes: Axes, label: str) -> None:
+def _score_axis(axes: Axes, heading: str) -> None:
     axes.set_ylim(0, 1)
     axes.yaxis.set_major_formatter(PercentFormatter(xmax=1))
-    axes.set_ylabel(label)
+    axes.set_ylabel(heading)
 
 
 def _step_axis(axes: Axes, steps: Sequence[int]) -> None:

@@ -27,7 +27,8 @@ class Row:
     training_seconds: of the whole arm, not only up to `best_step`. digest: of the artifact at `best_step`.
     expected_requests: as declared; observed_requests: as served.
     kl_drift, accuracy_change, abstention: what the prefix does off its source (nats per token; share of unrelated questions
-    answered, against the bare model; share of unanswerable questions declined); accuracy_bare, abstention_bare: the same shares of the bare model. gate: `passed`, or what stood in the way.
+    answered, against the bare model; share of unanswerable questions declined); accuracy_bare,
+    abstention_bare: the same shares of the bare model. gate: `passed`, or what stood in the way.
     """
 
     kind: Literal["arm", "baseline"]

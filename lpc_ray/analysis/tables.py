@@ -43,7 +43,10 @@ def run_tables(
     axes: tuple[str, ...] = AXES,
     outcomes: Outcomes | None = None,
 ) -> RunTables:
-    """rows, curves: of one run; its tasks are kept apart. outcomes: row's name → its held-out outcomes, where known. Seeds: only recipes of which more than one seed is known."""
+    """rows, curves: of one run; its tasks are kept apart. Seeds: only recipes of which more than one seed is known.
+
+    outcomes: row's name → its held-out outcomes, where they are known.
+    """
     aggregates = by_arm(rows) if len({row.task for row in rows}) > 1 else []
     return RunTables(
         axes=axes,
