@@ -102,9 +102,9 @@ def printed_table(rows: Sequence[Row]) -> str:
         table.add_row(*map(Text, map(visible, _cells(row))))
     sink = io.StringIO()
     Console(file=sink, width=TERMINAL_WIDTH, color_system=None, force_terminal=False).print(table)
-    lines = [line.rstrip() for line in sink.getvalue().strip("\n").splitlines()]
+    drawn = "\n".join(line.rstrip() for line in sink.getvalue().splitlines()).strip("\n")
     unscored = [f"{visible(row.name)}: {unscored_words(row)}" for row in rows if row.uncounted_verdicts]
-    return "\n".join([*lines, *([""] if unscored else []), *unscored])
+    return "\n".join([drawn, *([""] if unscored else []), *unscored])
 
 
 def _cells(row: Row) -> tuple[str, ...]:
