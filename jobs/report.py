@@ -1,7 +1,7 @@
 #!/usr/bin/env python
 """Reports without running anything: of one run from its store, or of several runs from their result files.
 
-With --results FILE ... [--out FOLDER] the files, own or foreign, give one page that compares their runs.
+With --results [NAME=]FILE ... [--out FOLDER] the files, own or foreign, give one page that compares their runs.
 """
 
 import sys
@@ -23,7 +23,14 @@ def compare(arguments: list[str]) -> None:
     from lpc_ray.storage import Store
 
     parser = Parser(description=__doc__)
-    parser.add_argument("--results", nargs="+", required=True, metavar="FILE", help="JSON result files, own or foreign")
+    parser.add_argument(
+        "--results",
+        nargs="+",
+        required=True,
+        metavar="[NAME=]FILE",
+        help="JSON result files, own or foreign; files of one run are merged, and NAME=FILE names the run of a file, such as "
+        "first=runs/a/report.json second=runs/b/report.json",
+    )
     parser.add_argument("--out", default="runs/comparison", help="folder of the files made (default: %(default)s)")
     parser.add_argument("--title", default="lpc_ray: runs compared")
     parser.add_argument("--thresholds", nargs="+", default=THRESHOLDS, metavar="SHARE", help="such as 0.5 or 12/19")

@@ -75,12 +75,16 @@ def _aggregate(group: Sequence[Row], tasks: Sequence[str | None]) -> Aggregate:
     costs: dict[str, Any] = {name: _sum(group, name) for name in (*SUMS, *MEANS)}
     costs |= {name: costs[name] / len(group) for name in MEANS if costs[name] is not None}
     convention: dict[str, Any] = {"placeholders_counted": conventions.pop() if len(conventions) == 1 else "unknown"}
+    uncounted_verdicts: Counter[str] = Counter()
+    for scored_row in scored.values():
+        uncounted_verdicts.update(scored_row.uncounted_verdicts or {})
     row = Row(
         kind=group[0].kind,
         name=group[0].name,
         status=f"{len(scored)} of {len(tasks)} tasks",
         run=group[0].run,
         **{name: getattr(group[0], name) for name in RECIPE},
+        uncounted_verdicts=dict(uncounted_verdicts) or None,
         **costs,
         **convention,
         **(score_fields(passed, total) if total and is_whole else counts),

@@ -7,7 +7,7 @@ Text stays text, in the reader's own font, so that any script can be shown.
 import io
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,6 +15,8 @@ import matplotlib
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+
+from lpc_ray.analysis.labels import label
 
 INK = "#010203"
 SETTINGS: Any = {
@@ -43,17 +45,17 @@ def drawing(salt: str, num_legend_entries: int, title: str) -> Iterator[tuple[Fi
         axes = figure.add_axes((LEFT / WIDTH, below / height, AXES_WIDTH / WIDTH, AXES_HEIGHT / height))
         axes.grid(axis="y", color=INK, alpha=0.12, linewidth=0.8)
         axes.set_axisbelow(True)
-        axes.set_title(title, loc="left", fontsize=11, fontweight="bold")
+        axes.set_title(label(title), loc="left", fontsize=11, fontweight="bold")
         axes.tick_params(length=3)
         yield figure, axes
 
 
-def svg(figure: Figure, legend: dict[str, Artist], description: str) -> str:
-    """`figure` as one <svg> element, with `legend` (label → artist) below the axes; `description` is read aloud."""
+def svg(figure: Figure, legend: Sequence[tuple[str, Artist]], description: str) -> str:
+    """`figure` as one <svg> element, with `legend` (name, artist) below the axes; `description` is read aloud."""
     if legend:
         figure.legend(
-            list(legend.values()),
-            list(legend),
+            [artist for _, artist in legend],
+            [f" {name}" for name, _ in legend],  # matplotlib leaves out a label that starts with _
             loc="lower left",
             bbox_to_anchor=(LEFT / WIDTH - 0.01, 0.0),
             ncols=LEGEND_COLUMNS,

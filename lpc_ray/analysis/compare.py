@@ -10,7 +10,7 @@ from lpc_ray.analysis.page import rendered
 from lpc_ray.analysis.pareto import ParetoRow, shared_axes
 from lpc_ray.analysis.plots import pareto_plot
 from lpc_ray.analysis.results import RunResults, arm_key
-from lpc_ray.analysis.row import Row
+from lpc_ray.analysis.row import Row, off_source_rows
 from lpc_ray.analysis.tables import RunTables, run_tables
 from lpc_ray.analysis.threshold import THRESHOLDS, Threshold
 from lpc_ray.errors import DataError
@@ -42,6 +42,10 @@ class Section:
     @property
     def has_places(self) -> bool:
         return len(self.tables.axes) > 1
+
+    @property
+    def off_source(self) -> list[Row]:
+        return off_source_rows(self.tables.rows)
 
     @property
     def conventions(self) -> list[str]:

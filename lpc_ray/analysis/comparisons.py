@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from itertools import combinations
 
-from lpc_ray.analysis.ledger import ArmRecord, BaselineRecord
+from lpc_ray.analysis.ledger import ArmRecord, BaselineRecord, best_artifact
 from lpc_ray.analysis.row import Row
+from lpc_ray.analysis.seeds import shared_artifacts
 from lpc_ray.analysis.significance import SCORED, Paired, paired
 from lpc_ray.analysis.wording import baseline_words, counted, listed, p_words, score_words, seed_words
 
@@ -37,14 +38,14 @@ def against_baselines(arm: ArmRecord, row: Row, baselines: Sequence[BaselineReco
 
 def recipe_choices(arms: Sequence[ArmRecord]) -> list[str]:
     """One sentence per recipe field and pair of values, with all seeds on which both were run."""
-    found: dict[tuple[str, str, str, tuple], list[tuple[str, Paired]]] = {}
+    found: dict[tuple[str, str, str, tuple], list[tuple[ArmRecord, ArmRecord, Paired]]] = {}
     for first, second in combinations(arms, 2):
         field = only_difference(first, second)
         test = paired(first.held_out, second.held_out) if field else None
         if field and test:
             rest = tuple(getattr(first, name) for name in FIELDS if name != field)
             key = (field, getattr(first, field), getattr(second, field), rest)
-            found.setdefault(key, []).append((seed_words(first), test))
+            found.setdefault(key, []).append((first, second, test))
     if not found and len(arms) > 1:
         return ["No two finished arms differ in exactly one recipe field on equal seeds, so no choice is judged."]
     return [_choice(*key, tests=tests) for key, tests in found.items()]
@@ -70,14 +71,19 @@ def _answered(arm: ArmRecord) -> set[tuple[str, str]]:
     return {(outcome.case_id, outcome.protocol) for outcome in arm.held_out if outcome.verdict in SCORED}
 
 
-def _choice(field: str, first: str, second: str, rest: tuple, tests: Sequence[tuple[str, Paired]]) -> str:
+def _choice(
+    field: str, first: str, second: str, rest: tuple, tests: Sequence[tuple[ArmRecord, ArmRecord, Paired]]
+) -> str:
     parts = [
-        f"{seed}: {test.first_passed} against {test.second_passed} of {counted(test.cases, 'case')} "
+        f"{seed_words(one)}: {test.first_passed} against {test.second_passed} of {counted(test.cases, 'case')} "
         f"({_odds(test)}, {'inside the noise' if test.is_noise else 'more than noise'})"
-        for seed, test in tests
+        for one, _, test in tests
     ]
     fixed = ", ".join(_value(name, value) for name, value in zip(_others(field), rest, strict=True))
-    return f"{field} {first} against {second}, with {fixed}: {'; '.join(parts)}."
+    sides = ((first, [one for one, _, _ in tests]), (second, [other for _, other, _ in tests]))
+    shared = [f"{value}: {told}" for value, arms in sides if (told := shared_artifacts([*map(best_artifact, arms)]))]
+    caveat = f" But {'; '.join(shared)}." if shared else ""
+    return f"{field} {first} against {second}, with {fixed}: {'; '.join(parts)}.{caveat}"
 
 
 def _others(field: str) -> list[str]:

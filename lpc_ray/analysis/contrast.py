@@ -12,10 +12,12 @@ class Contrast:
     """`leader` has the best score of its run and task, the first of equals.
 
     p_values: other row's name → Fisher's exact test of the two counts, which takes checks as independent.
+    is_tie: every row has the leader's score.
     """
 
     leader: Row
     p_values: dict[str, float]
+    is_tie: bool
 
     @property
     def above(self) -> dict[str, float]:
@@ -38,6 +40,7 @@ def contrasts(rows: Sequence[Row]) -> list[Contrast]:
 
 def _contrast(group: Sequence[Row]) -> Contrast:
     leader = max(group, key=lambda row: row.score or 0.0)
+    is_tie = all(row.score == leader.score for row in group)
     counts = {row.name: (row.passed or 0, row.total or 0) for row in group}
     first = counts.pop(leader.name)
-    return Contrast(leader, {name: unpaired(first, second) for name, second in counts.items()})
+    return Contrast(leader, {name: unpaired(first, second) for name, second in counts.items()}, is_tie)

@@ -1,10 +1,11 @@
 """The score of an arm by optimizer step, as it was measured or as a table tells it."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal, Protocol
 
+from lpc_ray.analysis.kinds import shown
 from lpc_ray.analysis.normalise import CELL
 from lpc_ray.analysis.result_file import CurveTable, Point, ToldArm
 from lpc_ray.errors import DataError
@@ -106,17 +107,43 @@ def told_curves(tables: Sequence[CurveTable], where: str) -> list[ToldCurve]:
         raise DataError(f"{where}: {error}") from error
 
 
-def measured_curves(points: Sequence[Point], arms: Sequence[Mapping[str, Any]]) -> list[MeasuredCurve]:
-    """The curves of an own report, which holds them point by point."""
+def measured_curves(points: Sequence[Point], arms: Sequence[Mapping[str, Any]], where: str) -> list[MeasuredCurve]:
+    """The curves of an own report, which holds them point by point. Raises: DataError for points that cannot be."""
     status = {arm.get("name"): str(arm.get("status")) for arm in arms}
     found: dict[str, list[tuple[int, int, int]]] = {}
     for point in points:
+        if point.passed > point.total:
+            at = f"{where}, convergence of {shown(point.arm)}, step {point.step}"
+            raise DataError(f"{at}: got {point.passed} of {point.total}, wanted passed <= total")
         found.setdefault(point.arm, []).append((point.step, point.passed, point.total))
-    return [MeasuredCurve(arm, status.get(arm, UNKNOWN), tuple(sorted(at))) for arm, at in found.items()]
+    return [MeasuredCurve(arm, status.get(arm, UNKNOWN), _points(arm, at, where)) for arm, at in found.items()]
+
+
+def merged_curves(curves: Iterable[MeasuredCurve | ToldCurve], where: str) -> tuple[MeasuredCurve | ToldCurve, ...]:
+    """The curves of several files of one run, each once. Raises: DataError where two of one arm disagree."""
+    found: dict[str, MeasuredCurve | ToldCurve] = {}
+    for curve in curves:
+        known = found.setdefault(curve.name, curve)
+        if isinstance(known, MeasuredCurve) and isinstance(curve, MeasuredCurve):
+            found[curve.name] = replace(known, points=_points(curve.name, (*known.points, *curve.points), where))
+        elif known != curve:
+            raise DataError(f"{where}: got two curves of {shown(curve.name)} that differ, wanted one")
+    return tuple(found.values())
+
+
+def _points(arm: str, points: Iterable[tuple[int, int, int]], where: str) -> tuple[tuple[int, int, int], ...]:
+    """Each step once, ascending."""
+    known: dict[int, tuple[int, int]] = {}
+    for step, *score in sorted(set(points)):
+        passed, total = score
+        if known.setdefault(step, (passed, total)) != (passed, total):
+            first, second = (f"{one[0]}/{one[1]}" for one in (known[step], (passed, total)))
+            raise DataError(f"{where}: got {first} and {second} for {shown(arm)} at step {step}, wanted one")
+    return tuple((step, *score) for step, score in known.items())
 
 
 def _share(cell: str) -> Fraction:
     matched = CELL.fullmatch(cell.strip())
-    if matched is None or not int(matched.group(2)):
-        raise DataError(f"got {cell!r}, wanted `passed / total`")
+    if matched is None or not int(matched.group(2)) or int(matched.group(1)) > int(matched.group(2)):
+        raise DataError(f"got {shown(cell)}, wanted `passed / total`, at most all of them")
     return Fraction(int(matched.group(1)), int(matched.group(2)))

@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import Literal
 
 from lpc_ray.analysis.row import Row
-from lpc_ray.analysis.seeds import ended_early
+from lpc_ray.analysis.seeds import ended_early, shared_artifacts
 from lpc_ray.analysis.significance import NOISE_P_VALUE, unpaired
 
 Winner = Literal["tie", "first", "second"]
@@ -16,6 +16,7 @@ Winner = Literal["tie", "first", "second"]
 class DocumentVerdict:
     """`first` and `second` are initializers; scores are checks passed of `total`, deltas second minus first.
 
+    first_shared, second_shared: `seeds.shared_artifacts` of the side's seeds.
     first_mean, second_mean, mean_delta, by_mean: over seeds; None where only the best of the seeds is known.
     p_value: Fisher's exact test of the two best scores. It takes no account of the tries behind a best score, so the side
     with more seeds is flattered.
@@ -30,6 +31,8 @@ class DocumentVerdict:
     second_best: int
     first_seeds: int | None
     second_seeds: int | None
+    first_shared: str
+    second_shared: str
     first_mean: float | None
     second_mean: float | None
     mean_delta: float | None
@@ -87,6 +90,8 @@ def _verdict(one: Sequence[Row], other: Sequence[Row], first: str, second: str) 
         second_best=bests[1],
         first_seeds=_seeds(one),
         second_seeds=_seeds(other),
+        first_shared=_shared(one),
+        second_shared=_shared(other),
         first_mean=None if first_mean is None else float(first_mean),
         second_mean=None if second_mean is None else float(second_mean),
         mean_delta=None if delta is None else float(delta),
@@ -98,6 +103,10 @@ def _verdict(one: Sequence[Row], other: Sequence[Row], first: str, second: str) 
 
 def _seeds(side: Sequence[Row]) -> int | None:
     return None if any(row.is_best_of_several for row in side) else len(side)
+
+
+def _shared(side: Sequence[Row]) -> str:
+    return shared_artifacts([(row.digest, row.best_step) for row in side])
 
 
 def _mean(side: Sequence[Row]) -> Fraction | None:

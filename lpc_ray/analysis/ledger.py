@@ -32,7 +32,8 @@ class ArmRecord:
 
     `trace_generation_seconds` and `teacher_tokens` are those of the arm's whole trace set, also where arms share it; the
     teacher's log-probs come with the traces. expected_requests: declared; observed_requests: counted by the server.
-    kl_drift, accuracy_change, abstention, gate: of the artifact at the best step, as a Row has them; None: not measured.
+    kl_drift, accuracy_change, accuracy_bare, abstention, abstention_bare, gate: of the artifact at the
+    best step, as a Row has them; None: not measured.
     Raises: DataError when the steps are not strictly ascending.
     """
 
@@ -59,7 +60,9 @@ class ArmRecord:
     observed_requests: int | None = None
     kl_drift: float | None = None
     accuracy_change: float | None = None
+    accuracy_bare: float | None = None
     abstention: float | None = None
+    abstention_bare: float | None = None
     gate: str | None = None
 
     def __post_init__(self) -> None:
@@ -87,6 +90,12 @@ def best_step(steps: Sequence[StepScore]) -> StepScore | None:
     """The step that passed most tune cases, the earliest of equals; None when nothing was verified."""
     verified = [score for score in steps if score.total]
     return max(verified, key=lambda score: (score.passed, -score.step), default=None)
+
+
+def best_artifact(arm: ArmRecord) -> tuple[str | None, int | None]:
+    """(digest, step) of the artifact that answered the held-out cases."""
+    best = best_step(arm.steps)
+    return (best.digest, best.step) if best else (None, None)
 
 
 def rows(
@@ -135,7 +144,9 @@ def _arm_row(arm: ArmRecord) -> Row:
         observed_requests=arm.observed_requests,
         kl_drift=arm.kl_drift,
         accuracy_change=arm.accuracy_change,
+        accuracy_bare=arm.accuracy_bare,
         abstention=arm.abstention,
+        abstention_bare=arm.abstention_bare,
         gate=arm.gate,
         digest=best.digest if best else None,
         **held_out_fields(arm.held_out),

@@ -4,15 +4,16 @@ A field may go by several names (`NAMES`); a result is a cell (`17 / 19`, `0 / 1
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, get_args
 
-from lpc_ray.analysis.row import Convention, Row, score_fields
+from lpc_ray.analysis.kinds import MOST_CHECKS, kind, shown
+from lpc_ray.analysis.row import Row, score_fields
 from lpc_ray.errors import DataError
 from lpc_ray.records import Verdict
 
-CELL = re.compile(r"(\d+)\s*/\s*(\d+)(?:\s+(\w+))?")
+CELL = re.compile(r"(\d{1,15})\s*/\s*(\d{1,15})(?:\s+(\w[\w -]*))?", re.ASCII)
 NAMES = {
     "name": ("name", "arm", "label", "method"),
     "task": ("task", "task_id", "task_name", "dataset", "document"),
@@ -36,7 +37,6 @@ NOT_SCORED = {*get_args(Verdict)} - {"pass", "fail"}
 DERIVED = {"score_low", "score_high", "run", "missing", "is_on_frontier", "dominated_by"}
 UNKNOWN = "unknown"
 AGREEMENT = 5e-4
-KINDS = ("arm", "baseline")
 
 
 def row_of(
@@ -50,6 +50,7 @@ def row_of(
     found, ignored = _renamed(entry, where)
     values = {**defaults, **{name: _parsed(name, value, where) for name, value in found.items() if value is not None}}
     cell = values.pop("result", None)
+    values.update(_verdicts(values.pop("verdict", None), values, where))
     if not values.get("name"):
         values["name"] = "-".join(
             str(values[part]) for part in ("induction", "objective", "initializer") if values.get(part)
@@ -67,7 +68,9 @@ def row_of(
 
 
 def _renamed(entry: Mapping[str, Any], where: str) -> tuple[dict[str, Any], set[str]]:
-    known = {field.name: (field.name,) for field in fields(Row)} | {"result": ("result",)} | NAMES
+    known = (
+        {field.name: (field.name,) for field in fields(Row)} | {"result": ("result",), "verdict": ("verdict",)} | NAMES
+    )
     found: dict[str, Any] = {}
     for name, spellings in known.items():
         given = [spelling for spelling in spellings if spelling in entry]
@@ -104,42 +107,47 @@ def _counts(cell: str | None, values: dict[str, Any], where: str) -> tuple[int |
     if cell is None:
         return values.get("passed"), values.get("total"), None
     matched = CELL.fullmatch(cell.strip())
-    label = matched.group(3) if matched else None
+    label = _spelled(matched.group(3)) if matched and matched.group(3) else None
     if matched is None or (label is not None and label not in NOT_SCORED):
-        raise DataError(f"{where}: got the result {cell!r}, wanted `passed / total`, labelled where it is no score")
-    return int(matched.group(1)), int(matched.group(2)), label
+        raise DataError(
+            f"{where}: got the result {shown(cell)}, wanted `passed / total`, labelled where it is no score"
+        )
+    passed, total = int(matched.group(1)), int(matched.group(2))
+    if max(passed, total) > MOST_CHECKS:
+        raise DataError(f"{where}: got the result {shown(cell)}, wanted at most {MOST_CHECKS:,} checks")
+    return passed, total, label
+
+
+def _verdicts(verdict: str | None, values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Status and uncounted verdicts in the project's spelling; a `verdict` that is no score stands above the status."""
+    status = values.get("status")
+    told = [word for word in (status, verdict) if word is not None and _spelled(word) in (*NOT_SCORED, UNKNOWN)]
+    unscored = {_spelled(word) for word in told}
+    if len(unscored) > 1:
+        unscored.discard(UNKNOWN)
+    if len(unscored) > 1:
+        raise DataError(f"{where}: got status {shown(status)} and verdict {shown(verdict)}, wanted one")
+    found: dict[str, Any] = {}
+    if unscored:
+        found["status"] = unscored.pop()
+    elif status is None and verdict is not None:
+        found["status"] = verdict
+    uncounted = values.get("uncounted_verdicts")
+    if uncounted is not None:
+        counts: dict[str, int] = {}
+        for word, count in uncounted.items():
+            counts[_spelled(word)] = counts.get(_spelled(word), 0) + int(count)
+        found["uncounted_verdicts"] = {word: count for word, count in counts.items() if count}
+    return found
+
+
+def _spelled(verdict: str) -> str:
+    """`Verifier Error` as `verifier_error`."""
+    return "_".join(verdict.casefold().replace("-", " ").split())
 
 
 def _parsed(name: str, value: Any, where: str) -> Any:
-    wanted, check = _kind(name)
+    wanted, check = kind(name)
     if not check(value):
-        raise DataError(f"{where}: got {name} = {value!r}, wanted {wanted}")
-    return int(value) if wanted == "a whole number" else value
-
-
-def _kind(name: str) -> tuple[str, Callable[[Any], bool]]:
-    """What a field has to be, in words and as a test."""
-    annotation = str(Row.__annotations__.get(name, str))
-    if name == "kind":
-        return f"one of {', '.join(KINDS)}", lambda value: value in KINDS
-    if name == "placeholders_counted":
-        return f"one of {', '.join(get_args(Convention))}", lambda value: value in get_args(Convention)
-    if "dict" in annotation:
-        return "a mapping of counts", lambda value: isinstance(value, dict)
-    if "bool" in annotation:
-        return "true or false", lambda value: isinstance(value, bool)
-    if "int" in annotation:
-        return "a whole number", lambda value: _is_number(value) and float(value).is_integer()
-    if name.endswith("_change"):
-        return "a number from -1 to 1", _is_change
-    if "float" in annotation:
-        return "a number of at least 0", _is_number
-    return "text", lambda value: isinstance(value, str)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf")
-
-
-def _is_change(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and -1 <= value <= 1
+        raise DataError(f"{where}: got {name} = {shown(value)}, wanted {wanted}")
+    return int(value) if wanted.startswith("a whole number") else value

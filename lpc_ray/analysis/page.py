@@ -9,12 +9,16 @@ from markupsafe import Markup
 
 from lpc_ray.analysis.convergence import convergence
 from lpc_ray.analysis.findings import Finding
+from lpc_ray.analysis.labels import visible
 from lpc_ray.analysis.ledger import ArmRecord, BaselineRecord
 from lpc_ray.analysis.plots import convergence_plot, pareto_plot
 from lpc_ray.analysis.recipes import RecipeScore
-from lpc_ray.analysis.seeds import seed_label
+from lpc_ray.analysis.row import off_source_rows
+from lpc_ray.analysis.seeds import ended_early, seed_label
+from lpc_ray.analysis.styles import COLOURS, MARKERS
 from lpc_ray.analysis.tables import RunTables
 from lpc_ray.analysis.verdicts import verdict_grid
+from lpc_ray.analysis.wording import p_words, unscored_words
 from lpc_ray.records import Case
 
 LIMITS = (
@@ -43,7 +47,7 @@ def html_page(
     induction: Sequence[Mapping[str, Any]] = (),
 ) -> bytes:
     """The page of one run, UTF-8."""
-    off_source = [row for row in tables.rows if row.kl_drift is not None or row.gate is not None]
+    off_source = off_source_rows(tables.rows)
     is_measured = any(row.kl_drift is not None for row in off_source)
     return rendered(
         "report.html.j2",
@@ -57,20 +61,26 @@ def html_page(
         pareto_svg=Markup(pareto_plot(tables.places, tables.rows)),
         grid=verdict_grid(arms, baselines, cases),
         off_source=off_source,
+        num_colours=len(COLOURS),
+        num_looks=len(COLOURS) * len(MARKERS),
         limits=LIMITS if is_measured else (*LIMITS, UNMEASURED),
     )
 
 
 def rendered(template: str, **values: Any) -> bytes:
-    """Every value is escaped; only the plots are markup already. A lone surrogate is shown as its escape."""
+    """Every value is escaped; only the plots are markup already. Control and bidi characters, and a lone surrogate, are
+    shown as escapes.
+    """
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=visible,
     )
-    environment.globals["seed_label"] = seed_label
+    environment.globals |= {"seed_label": seed_label, "ended_early": ended_early}
+    environment.globals |= {"unscored_words": unscored_words, "p_words": p_words}
     environment.filters["zip"] = zip
     html = environment.get_template(template).render(**values)
     return html.lstrip().encode("utf-8", "backslashreplace")

@@ -1,16 +1,17 @@
 """The two plots: verified score by optimizer step, and score against what a request costs."""
 
-import math
 from collections.abc import Sequence
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator, PercentFormatter
 
 from lpc_ray.analysis.canvas import AXES_WIDTH, INK, drawing, svg
 from lpc_ray.analysis.convergence import ConvergenceRow
+from lpc_ray.analysis.labels import label
 from lpc_ray.analysis.pareto import ParetoRow
 from lpc_ray.analysis.row import Row
-from lpc_ray.analysis.styles import BASELINE_MARKERS, styles
+from lpc_ray.analysis.styles import BASELINE_MARKERS, legend_names, styles
 
 LABEL_GAP = 0.052
 TICK_INCHES = 0.27
@@ -25,12 +26,13 @@ PREFIX_WORDS = {
 
 def convergence_plot(points: Sequence[ConvergenceRow], rows: Sequence[Row]) -> str:
     """Verified tune score by optimizer step: a line per arm, a dashed level per baseline. Returns an <svg> element."""
-    look = styles([row for row in rows if row.kind == "arm"])
-    with drawing("convergence", len(look), "Verified score by optimizer step") as (figure, axes):
-        legend = {}
+    arms = [row for row in rows if row.kind == "arm"]
+    look, names = styles(arms), legend_names(arms)
+    with drawing("convergence", len(set(names.values())), "Verified score by optimizer step") as (figure, axes):
+        legend: dict[str, Artist] = {}
         for name, style in look.items():
             known = [(point.step, point.score) for point in points if point.arm == name and point.score is not None]
-            (legend[name],) = axes.plot(
+            (line,) = axes.plot(
                 *(zip(*known, strict=True) if known else ([], [])),
                 color=style.colour,
                 marker=style.marker,
@@ -39,10 +41,11 @@ def convergence_plot(points: Sequence[ConvergenceRow], rows: Sequence[Row]) -> s
                 clip_on=False,
                 zorder=3,
             )
+            legend.setdefault(names[name], line)
         _score_axis(axes, "verified score on the tune cases")
         _step_axis(axes, sorted({point.step for point in points}))
         _levels(axes, [row for row in rows if row.kind == "baseline"])
-        return svg(figure, legend, "Verified score by optimizer step")
+        return svg(figure, [(label(name), line) for name, line in legend.items()], "Verified score by optimizer step")
 
 
 def pareto_plot(
@@ -52,15 +55,16 @@ def pareto_plot(
 
     salt: keeps the ids of several plots on one page apart.
     """
-    look = styles([row for row in rows if row.kind == "arm"])
+    arms = [row for row in rows if row.kind == "arm"]
+    look, names = styles(arms), legend_names(arms)
     intervals = {row.name: (row.score_low, row.score_high) for row in rows}
     known = [
         (point, point.request_tokens, point.score)
         for point in points
         if point.score is not None and point.request_tokens is not None
     ]
-    with drawing(salt, len(known), title) as (figure, axes):
-        legend = {}
+    with drawing(salt, len({names.get(point.name, point.name) for point, _, _ in known}), title) as (figure, axes):
+        legend: dict[str, tuple[str, Artist]] = {}
         baselines = 0
         for point, cost, score in known:
             style = look.get(point.name)
@@ -70,7 +74,7 @@ def pareto_plot(
             low, high = intervals[point.name]
             if low is not None and high is not None:
                 axes.vlines(cost, low, high, color=colour, alpha=0.45, linewidth=1.2, zorder=2)
-            (legend[f"{point.name} ({point.prefix_tokens or 'no'} prefix tokens)"],) = axes.plot(
+            (mark,) = axes.plot(
                 [cost],
                 [score],
                 color=colour,
@@ -82,33 +86,32 @@ def pareto_plot(
                 clip_on=False,
                 zorder=3,
             )
+            name = names.get(point.name, point.name)
+            legend.setdefault(name, (f"{label(name)} ({point.prefix_tokens or 'no'} prefix tokens)", mark))
         _score_axis(axes, "verified score")
         conventions = {point.placeholders_counted for point, _, _ in known if point.prefix_tokens != 0}
         counted = PREFIX_WORDS[conventions.pop()] if len(conventions) == 1 else ""
         _cost_axis(axes, [(cost, score) for _, cost, score in known], counted)
-        return svg(figure, legend, "Held-out score against tokens per request")
+        return svg(figure, list(legend.values()), "Held-out score against tokens per request")
 
 
-def _score_axis(axes: Axes, label: str) -> None:
+def _score_axis(axes: Axes, heading: str) -> None:
     axes.set_ylim(0, 1)
     axes.yaxis.set_major_formatter(PercentFormatter(xmax=1))
-    axes.set_ylabel(label)
+    axes.set_ylabel(heading)
 
 
 def _step_axis(axes: Axes, steps: Sequence[int]) -> None:
-    """Linear from 0 to 1 and logarithmic above; ticks at verified steps, fewer where they would touch."""
+    """Linear, a tick at every verified step; where their numbers would touch, the first and the last step keep theirs."""
     last = max(steps, default=0)
-    axes.set_xscale("symlog", base=2, linthresh=1, linscale=0.5)
     axes.set_xlim(0, max(last, 1) * 1.04)
-    inches = [AXES_WIDTH * math.log2(max(2 * step, 1)) / math.log2(max(2 * last, 2)) for step in steps]
-    ticks: list[int] = []
-    edge = math.inf
-    for step, at in zip(reversed(steps), reversed(inches), strict=True):
-        if edge - at >= TICK_INCHES:
-            ticks.append(step)
-            edge = at
-    axes.xaxis.set_major_locator(FixedLocator(ticks))
-    axes.xaxis.set_minor_locator(NullLocator())
+    gap = TICK_INCHES / AXES_WIDTH * max(last, 1) * 1.04
+    numbered: list[int] = []
+    for step in [*steps[:1], *reversed(steps[1:])]:
+        if all(abs(step - other) >= gap for other in numbered):
+            numbered.append(step)
+    axes.xaxis.set_major_locator(FixedLocator(numbered))
+    axes.xaxis.set_minor_locator(FixedLocator(list(steps)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda step, _: f"{step:.0f}"))
     axes.set_xlabel("optimizer step")
 
@@ -122,8 +125,8 @@ def _levels(axes: Axes, baselines: Sequence[Row]) -> None:
     for level, row in sorted(levels, key=lambda item: item[0]):
         axes.axhline(level, color=INK, linestyle=(0, (6, 4)), linewidth=1, alpha=0.55, zorder=2)
         free = max(level, free + LABEL_GAP)
-        label = f"{row.name} {row.tune_passed}/{row.tune_total}"
-        axes.text(1.012, free, label, transform=axes.get_yaxis_transform(), va="center", fontsize=9)
+        told = f"{label(row.name)} {row.tune_passed}/{row.tune_total}"
+        axes.text(1.012, free, told, transform=axes.get_yaxis_transform(), va="center", fontsize=9)
 
 
 def _cost_axis(axes: Axes, points: Sequence[tuple[float, float]], placeholders: str) -> None:

@@ -7,7 +7,8 @@ from statistics import fmean
 import numpy as np
 from scipy.stats import permutation_test
 
-from lpc_ray.analysis.ledger import ArmRecord
+from lpc_ray.analysis.ledger import ArmRecord, best_artifact
+from lpc_ray.analysis.seeds import shared_artifacts
 from lpc_ray.analysis.significance import BOOTSTRAP_SEED, NOISE_P_VALUE, SCORED, bootstrap_mean, holm
 from lpc_ray.analysis.wording import counted
 
@@ -20,6 +21,7 @@ class RecipeScore:
     """One recipe over its finished seeds, on the cases that all of them have a pass or fail for. Scores are fractions.
 
     low, high: the 95 % bootstrap interval of `mean` over cases, the seeds as they are. seed_low, seed_high: the seeds' scores.
+    shared: `seeds.shared_artifacts` of the recipe's seeds, empty where each has an artifact of its own.
     behind: by how much the leader's mean is higher, with its interval; p_value: the paired permutation test of that over
     cases, after Holm's correction for all recipes of the table. None for the leader and where cases differ from the leader's.
     """
@@ -32,6 +34,7 @@ class RecipeScore:
     high: float | None
     seed_low: float
     seed_high: float
+    shared: str = ""
     behind: float | None = None
     behind_low: float | None = None
     behind_high: float | None = None
@@ -78,6 +81,7 @@ def _score(key: tuple[str, str, str, int], group: Sequence[ArmRecord], shares: S
         high=interval[1],
         seed_low=min(seeds),
         seed_high=max(seeds),
+        shared=shared_artifacts([best_artifact(arm) for arm in group]),
     )
 
 

@@ -13,6 +13,7 @@ from rich.text import Text
 from lpc_ray.analysis.convergence import ConvergenceRow, convergence, curves
 from lpc_ray.analysis.files import FolderWriter, csv_bytes, json_bytes
 from lpc_ray.analysis.findings import findings
+from lpc_ray.analysis.labels import visible
 from lpc_ray.analysis.ledger import ArmRecord, BaselineRecord, rows
 from lpc_ray.analysis.page import html_page
 from lpc_ray.analysis.pareto import ParetoRow
@@ -20,6 +21,7 @@ from lpc_ray.analysis.recipes import recipe_scores
 from lpc_ray.analysis.row import Row
 from lpc_ray.analysis.tables import run_tables
 from lpc_ray.analysis.threshold import THRESHOLDS, Threshold
+from lpc_ray.analysis.wording import unscored_words
 from lpc_ray.records import Case
 
 TERMINAL_WIDTH, NAME_WIDTH, STATUS_WIDTH = 110, 34, 19
@@ -58,7 +60,8 @@ def write_report(
     table = [
         replace(row, source_tokens=subject.source_tokens) for row in rows(arms, baselines, subject.run, subject.task)
     ]
-    tables = run_tables(table, curves(arms), thresholds)
+    outcomes = {row.name: record.held_out for row, record in zip(table, (*baselines, *arms), strict=True)}
+    tables = run_tables(table, curves(arms), thresholds, outcomes=outcomes)
     words, recipes = findings(arms, baselines), recipe_scores(arms)
     placed = [
         (row, {**asdict(row), "induction_seconds": row.trace_generation_seconds, "dominated_by": at.dominated_by})
@@ -96,10 +99,12 @@ def printed_table(rows: Sequence[Row]) -> str:
     for heading in ("held-out", "score", "95 % CI", "step", "tune", "tokens"):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
-        table.add_row(*map(Text, _cells(row)))
+        table.add_row(*map(Text, map(visible, _cells(row))))
     sink = io.StringIO()
     Console(file=sink, width=TERMINAL_WIDTH, color_system=None, force_terminal=False).print(table)
-    return "\n".join(line.rstrip() for line in sink.getvalue().splitlines()).strip("\n")
+    drawn = "\n".join(line.rstrip() for line in sink.getvalue().splitlines()).strip("\n")
+    unscored = [f"{visible(row.name)}: {unscored_words(row)}" for row in rows if row.uncounted_verdicts]
+    return "\n".join([drawn, *([""] if unscored else []), *unscored])
 
 
 def _cells(row: Row) -> tuple[str, ...]:

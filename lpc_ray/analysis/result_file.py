@@ -4,11 +4,12 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from lpc_ray.analysis.kinds import MOST_CHECKS, shown
 from lpc_ray.analysis.row import Convention
 from lpc_ray.errors import DataError
 
 Entry = dict[str, Any]
-Count = Annotated[int, Field(ge=0)]
+Count = Annotated[int, Field(ge=0, le=MOST_CHECKS)]
 LISTS = ("tables", "curves", "convergence", "arms", "baselines", "results", "rows")
 DERIVED = {"findings", "thresholds", "steps_to_quality", "break_even", "documents", "recipes", "runs", "induction"}
 
@@ -84,4 +85,4 @@ def result_file(content: Any, where: str) -> ResultFile:
     except ValidationError as error:
         problem = error.errors()[0]
         place = ".".join(str(part) for part in problem["loc"])
-        raise DataError(f"{where}, {place}: got {problem['input']!r}: {problem['msg']}") from error
+        raise DataError(f"{where}, {place}: got {shown(problem['input'])}: {problem['msg']}") from error

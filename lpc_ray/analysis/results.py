@@ -9,7 +9,8 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from lpc_ray.analysis.curves import MeasuredCurve, ToldCurve, measured_curves, told_curves
+from lpc_ray.analysis.curves import MeasuredCurve, ToldCurve, measured_curves, merged_curves, told_curves
+from lpc_ray.analysis.kinds import shown
 from lpc_ray.analysis.normalise import row_of
 from lpc_ray.analysis.result_file import result_file
 from lpc_ray.analysis.row import Row
@@ -37,15 +38,37 @@ class RunResults:
 
 
 def read_results(paths: Iterable[str | Path]) -> list[RunResults]:
-    """Every run in the files, in the order met. Raises: DataError for a file that is missing, malformed or at odds."""
+    """Every run in the files, in the order met.
+
+    paths: a text `NAME=path` names the one run of its file. Raises: DataError for a file that is missing, malformed or at
+    odds.
+    """
     parts: dict[str, list[RunResults]] = {}
-    paths = list(paths)
-    for path in paths:
-        if [Path(other).resolve() for other in paths].count(Path(path).resolve()) > 1:
+    named = [_split(path) for path in paths]
+    for name, path in named:
+        if [other.resolve() for _, other in named].count(path.resolve()) > 1:
             raise DataError(f"results {path}: got this file more than once")
-        for part in parse_results(parse_json(read_text(Path(path), "results"), f"results {path}"), str(path)):
+        found = parse_results(parse_json(read_text(path, "results"), f"results {path}"), str(path))
+        for part in found if name is None else [_renamed(name, found, path)]:
             parts.setdefault(part.run, []).append(part)
     return [_joined(run, found) for run, found in parts.items()]
+
+
+def _split(path: str | Path) -> tuple[str | None, Path]:
+    """(name, path) of `NAME=path`; a file that exists under the whole text, or a name with a slash, names no run."""
+    name, equals, rest = str(path).partition("=")
+    if not equals or "/" in name or Path(path).exists():
+        return None, Path(path)
+    if not name.strip() or not rest:
+        raise DataError(f"results {path}: got no {'path' if name.strip() else 'name'}, wanted NAME=path")
+    return name.strip(), Path(rest)
+
+
+def _renamed(name: str, found: Sequence[RunResults], path: Path) -> RunResults:
+    if len(found) != 1:
+        raise DataError(f"results {path}: got the name {shown(name)} for {len(found)} runs, wanted a file of one run")
+    (one,) = found
+    return replace(one, run=name, title=f"{name}: {one.title}", rows=tuple(replace(row, run=name) for row in one.rows))
 
 
 def parse_results(content: Any, where: str) -> list[RunResults]:
@@ -59,11 +82,11 @@ def parse_results(content: Any, where: str) -> list[RunResults]:
     for number, entry in enumerate(file.entries, start=1):
         run = entry.get("run") or whole
         if not isinstance(run, str):
-            raise DataError(f"{where}, result {number}: got run = {run!r}, wanted text")
+            raise DataError(f"{where}, result {number}: got run = {shown(run)}, wanted text")
         row, unread = row_of(entry, f"{where}, result {number}", file.denominators, run=run, **defaults)
         found.setdefault(run, []).append(row)
         ignored |= unread
-    lines = (*told_curves(file.curves, where), *measured_curves(file.convergence, file.arms))
+    lines = (*told_curves(file.curves, where), *measured_curves(file.convergence, file.arms, where))
     return [
         RunResults(
             run=run,
@@ -104,7 +127,7 @@ def _agreed(first: Row, second: Row, where: str) -> Row:
         one, other = getattr(first, field.name), getattr(second, field.name)
         if field.name not in LABELS and one is not None and other is not None and one != other:
             raise DataError(
-                f"{where}: got {field.name} {one!r} and {other!r} for {first.name} on {first.task}, wanted one"
+                f"{where}: got {field.name} {shown(one)} and {shown(other)} for {first.name} on {first.task}, wanted one"
             )
         filled[field.name] = other if one is None else one
     return replace(first, **filled)
@@ -129,11 +152,17 @@ def _joined(run: str, parts: Sequence[RunResults]) -> RunResults:
     if len(parts) == 1:
         return parts[0]
     where = f"run {run}"
+    try:
+        rows = _named(_merged([row for part in parts for row in part.rows], where), where)
+        curves = merged_curves([curve for part in parts for curve in part.curves], where)
+    except DataError as error:
+        files = f"these {len(parts)} files call their run {run}; NAME=path gives a file's run another name"
+        raise DataError(f"{error} ({files})") from error
     return RunResults(
         run=run,
         title=parts[0].title,
         facts={key: value for part in parts for key, value in part.facts.items()},
-        rows=tuple(_named(_merged([row for part in parts for row in part.rows], where), where)),
-        curves=tuple(curve for part in parts for curve in part.curves),
+        rows=tuple(rows),
+        curves=curves,
         ignored=tuple(sorted({key for part in parts for key in part.ignored})),
     )

@@ -27,7 +27,8 @@ class Row:
     training_seconds: of the whole arm, not only up to `best_step`. digest: of the artifact at `best_step`.
     expected_requests: as declared; observed_requests: as served.
     kl_drift, accuracy_change, abstention: what the prefix does off its source (nats per token; share of unrelated questions
-    answered, against the bare model; share of unanswerable questions declined). gate: `passed`, or what stood in the way.
+    answered, against the bare model; share of unanswerable questions declined); accuracy_bare,
+    abstention_bare: the same shares of the bare model. gate: `passed`, or what stood in the way.
     """
 
     kind: Literal["arm", "baseline"]
@@ -71,7 +72,9 @@ class Row:
     observed_requests: int | None = None
     kl_drift: float | None = None
     accuracy_change: float | None = None
+    accuracy_bare: float | None = None
     abstention: float | None = None
+    abstention_bare: float | None = None
     gate: str | None = None
     digest: str | None = None
     note: str = ""
@@ -87,6 +90,11 @@ class Row:
         parts = (self.trace_generation_seconds, self.teacher_pass_seconds, self.training_seconds)
         known = [part for part in parts if part is not None]
         return sum(known) if len(known) == len(parts) else None
+
+
+def off_source_rows(rows: Sequence[Row]) -> list[Row]:
+    """The rows that were measured off their source, or put to a gate."""
+    return [row for row in rows if row.kl_drift is not None or row.gate is not None]
 
 
 def score_fields(passed: int, total: int) -> dict[str, Any]:

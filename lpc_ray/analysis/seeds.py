@@ -1,6 +1,7 @@
 """How far one recipe's score moves when only its seeds change."""
 
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ class SeedSpread:
     """One recipe's rows on one task of one run, a row per seed. Scores are fractions of held-out checks.
 
     scores: of the rows that were trained to the end and have one. ended_early, unscored: how many were not, had none.
+    distinct: scores with every artifact counted once, which is what a spread may be told of.
     """
 
     run: str | None
@@ -26,7 +28,21 @@ class SeedSpread:
 
     @property
     def scores(self) -> tuple[float, ...]:
-        return tuple(row.score for row in self.rows if not ended_early(row) and row.score is not None)
+        return tuple(row.score for row in self._scored if row.score is not None)
+
+    @property
+    def _scored(self) -> list[Row]:
+        return [row for row in self.rows if not ended_early(row) and row.score is not None]
+
+    @property
+    def distinct(self) -> tuple[float, ...]:
+        known = {row.digest or f"row {number}": row.score for number, row in enumerate(self._scored)}
+        return tuple(score for score in known.values() if score is not None)
+
+    @property
+    def shared(self) -> str:
+        """`3 seeds, 1 artifact: step 0 was best`; empty where every seed has an artifact of its own."""
+        return shared_artifacts([(row.digest, row.best_step) for row in self._scored])
 
     @property
     def ended_early(self) -> int:
@@ -42,8 +58,8 @@ class SeedSpread:
 
     @property
     def deviation(self) -> float | None:
-        """The sample standard deviation over seeds; None for fewer than two."""
-        return statistics.stdev(self.scores) if len(self.scores) > 1 else None
+        """The sample standard deviation over seeds, each artifact once; None for fewer than two artifacts."""
+        return statistics.stdev(self.distinct) if len(self.distinct) > 1 else None
 
     def words(self) -> str:
         scores = self.scores
@@ -57,9 +73,28 @@ class SeedSpread:
             return f"{self.recipe}: no seed that was trained to the end has a held-out score{rest}."
         if len(scores) == 1:
             return f"{self.recipe}: {100 * scores[0]:.1f} % on one seed{rest}; the spread is unknown."
+        if len(self.distinct) == 1:
+            return f"{self.recipe}: {100 * scores[0]:.1f} % ({self.shared}){rest}; the spread over seeds is unknown."
         spread = f"{100 * min(scores):.1f} to {100 * max(scores):.1f} % over {len(scores)} seeds{rest}"
-        few = f"; fewer than the {WANTED_SEEDS} seeds a claim needs" if len(scores) < WANTED_SEEDS else ""
+        few = f"; fewer than the {WANTED_SEEDS} seeds a claim needs" if len(self.distinct) < WANTED_SEEDS else ""
+        few = f" ({self.shared}){few}" if self.shared else few
         return f"{self.recipe}: {spread}, mean {100 * statistics.fmean(scores):.1f} %{few}."
+
+
+def shared_artifacts(told: Sequence[tuple[str | None, int | None]]) -> str:
+    """How many artifacts the seeds of a recipe come to, and which step they share; empty where each has its own.
+
+    told: (digest, best step) per seed; an unknown digest is an artifact of its own.
+    """
+    counts = Counter(digest for digest, _ in told if digest is not None)
+    shared = [(digest, step) for digest, step in told if digest is not None and counts[digest] > 1]
+    if not shared:
+        return ""
+    num_artifacts = len(counts) + sum(digest is None for digest, _ in told)
+    steps = {step for _, step in shared}
+    which = f": step {steps.pop()} was best" if len(steps) == 1 and None not in steps else ""
+    of = f" for {len(shared)} of them" if which and len(shared) < len(told) else ""
+    return f"{counted(len(told), 'seed')}, {counted(num_artifacts, 'artifact')}{which}{of}"
 
 
 def seed_label(row: Row) -> str:
@@ -83,4 +118,4 @@ def spreads(rows: Sequence[Row]) -> list[SeedSpread]:
 
 
 def ended_early(row: Row) -> bool:
-    return row.status.startswith(ENDED_EARLY)
+    return row.status.casefold().startswith(ENDED_EARLY)

@@ -1,6 +1,5 @@
 """Colours, markers and dashes that tell the lines of a plot apart on white and on black."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,19 +20,40 @@ class Style:
     dashes: str | tuple
 
 
-def styles(rows: Sequence[Row]) -> dict[str, Style]:
-    """Row name → look: one colour per recipe (they come round after eight), seeds apart by marker and dashes.
+def recipe_of(row: Row) -> tuple:
+    """What rows that differ in their seeds alone have in common; a row without a recipe is one of its own."""
+    recipe = (row.induction, row.objective, row.initializer)
+    return (*(recipe if any(recipe) else (row.name,)), row.num_tokens)
 
-    The first seeds of two recipes differ in their markers too, so that no pair is told apart by colour alone.
+
+def styles(rows: Sequence[Row]) -> dict[str, Style]:
+    """Row name → look: a colour and a marker per recipe, which no other has until all pairs are used; seeds look alike.
+
+    Colours come round after eight recipes. The first eight differ in their markers too.
     """
-    colours: dict[tuple, str] = {}
-    drawn: Counter[str] = Counter()
-    found = {}
+    looks: dict[tuple, Style] = {}
     for row in rows:
-        recipe = (row.induction, row.objective, row.initializer, row.num_tokens)
-        colour = colours.setdefault(recipe, COLOURS[len(colours) % len(COLOURS)])
-        turn = drawn[colour]
-        drawn[colour] += 1
-        marker = MARKERS[(COLOURS.index(colour) + turn) % len(MARKERS)]
-        found[row.name] = Style(colour, marker, DASHES[turn % len(DASHES)])
+        number = len(looks)
+        turn = number // len(COLOURS)
+        look = Style(
+            colour=COLOURS[number % len(COLOURS)],
+            marker=MARKERS[(number + turn) % len(MARKERS)],
+            dashes=DASHES[turn % len(DASHES)],
+        )
+        looks.setdefault(recipe_of(row), look)
+    return {row.name: looks[recipe_of(row)] for row in rows}
+
+
+def legend_names(rows: Sequence[Row]) -> dict[str, str]:
+    """Row name → what its recipe is called in a legend: the name of its only row, else the recipe and its seeds."""
+    groups: dict[tuple, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(recipe_of(row), []).append(row)
+    found = {}
+    for group in groups.values():
+        first = group[0]
+        size = () if first.num_tokens is None else (f"p{first.num_tokens}",)
+        parts = [part for part in (first.induction, first.objective, first.initializer, *size) if part]
+        name = first.name if len(group) == 1 else f"{'-'.join(parts)}, {len(group)} seeds"
+        found |= {row.name: name for row in group}
     return found

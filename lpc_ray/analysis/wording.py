@@ -16,6 +16,15 @@ def listed(words: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
+def unscored_words(row: Row) -> str:
+    """`1 case not scored (verifier_error)`, `5 cases not scored (3 invalid, 2 empty)`; empty where all were."""
+    verdicts = row.uncounted_verdicts or {}
+    if not verdicts:
+        return ""
+    kinds = [verdict if len(verdicts) == 1 else f"{count} {verdict}" for verdict, count in verdicts.items()]
+    return f"{counted(sum(verdicts.values()), 'case')} not scored ({', '.join(kinds)})"
+
+
 def p_words(p_value: float) -> str:
     return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.3f}" if p_value < 0.1 else f"p = {p_value:.2f}"
 

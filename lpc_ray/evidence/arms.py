@@ -21,6 +21,8 @@ from lpc_ray.traces import TraceStore
 from lpc_ray.verification.gate import judge
 from lpc_ray.verification.outcomes import OutcomeStore, Verifier
 
+OFF_SOURCE_FIELDS = ("kl_drift", "accuracy_change", "accuracy_bare", "abstention", "abstention_bare")
+
 
 def verifier(plan: Plan, run: Store) -> Verifier:
     recipe = plan.config.recipe
@@ -130,7 +132,7 @@ def _off_source_fields(plan: Plan, run: Store, digest: str, held_out: Sequence[O
     damage, gate = damage_of(plan, run, digest), plan.config.recipe.gate
     fields: dict[str, Any] = {}
     if damage is not None:
-        fields = {name: getattr(damage, name) for name in ("kl_drift", "accuracy_change", "abstention")}
+        fields = {name: getattr(damage, name) for name in OFF_SOURCE_FIELDS}
     scored = [outcome for outcome in held_out if outcome.verdict in SCORED]
     total = sum(outcome.total for outcome in scored)
     if gate is not None and total:

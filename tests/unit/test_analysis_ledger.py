@@ -33,6 +33,10 @@ def steps(*passed: int, total: int = 24) -> tuple[StepScore, ...]:
     return tuple(StepScore(10 * i, 2.0, count, total, 5.0 * i, f"digest-{i}") for i, count in enumerate(passed))
 
 
+def own(digest: str) -> tuple[StepScore, ...]:
+    return tuple(replace(step, digest=f"{digest}-{step.step}") for step in steps(0, 3, 9))
+
+
 ARM = ArmRecord(
     name="arm",
     arm_id="0" * 32,
@@ -234,7 +238,12 @@ def test_arms_that_differ_in_nothing_are_not_compared():
 def test_a_recipe_choice_is_judged_seed_by_seed():
     def one(initializer, seed, marks):
         return replace(
-            ARM, name=f"{initializer}{seed}", initializer=initializer, training_seed=seed, held_out=outcomes(marks)
+            ARM,
+            name=f"{initializer}{seed}",
+            steps=own(f"{initializer}{seed}"),
+            initializer=initializer,
+            training_seed=seed,
+            held_out=outcomes(marks),
         )
 
     pairs = [
@@ -284,7 +293,7 @@ def test_leaders_are_named_with_their_steps():
 
 
 def test_seed_spread_counts_finished_seeds_and_names_those_that_ended_early():
-    other = replace(ARM, name="s1", training_seed=1, held_out=outcomes("+--"))
+    other = replace(ARM, name="s1", training_seed=1, steps=own("s1"), held_out=outcomes("+--"))
     stopped = replace(ARM, name="s2", training_seed=2, status="stopped", held_out=outcomes("---"))
     (spread,) = spreads(rows([ARM, other, stopped], [NO_CONTEXT]))
     assert spread.words() == (
@@ -297,7 +306,7 @@ def test_seed_spread_counts_finished_seeds_and_names_those_that_ended_early():
         .words()
         .endswith("no seed that was trained to the end has a held-out score (1 seed ended early).")
     )
-    third = replace(stopped, status="finished")
+    third = replace(stopped, steps=own("s2"), status="finished")
     assert spreads(rows([ARM, other, third], []))[0].words().endswith("0.0 to 66.7 % over 3 seeds, mean 33.3 %.")
 
 

@@ -5,7 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from lpc_ray.analysis.ledger import rows
 from lpc_ray.analysis.recipes import recipe_scores
+from lpc_ray.analysis.seeds import shared_artifacts, spreads
 from lpc_ray.analysis.significance import bootstrap_mean, holm
 from lpc_ray.records import Outcome
 from tests.unit.test_analysis_report import arm, write
@@ -20,9 +22,19 @@ def answers(marks: str, prefix: str = "case") -> tuple[Outcome, ...]:
     )
 
 
+def trained(digest: str) -> tuple:
+    return tuple(replace(step, digest=f"{digest}-{step.step}") for step in arm().steps)
+
+
 def seeds(induction: str, *marks: str, **changes) -> list:
     return [
-        arm(f"{induction}-{seed}", induction=induction, training_seed=seed, held_out=answers(one), **changes)
+        arm(
+            f"{induction}-{seed}",
+            **{"steps": trained(f"{induction}-{seed}"), **changes},
+            induction=induction,
+            training_seed=seed,
+            held_out=answers(one),
+        )
         for seed, one in enumerate(marks)
     ]
 
@@ -85,3 +97,36 @@ def test_many_sentences_are_folded_away():
     )
     assert "sentences</summary>" not in few
     assert re.search(r"<details><summary>\d\d sentences</summary>", many)
+
+
+def untrained_seeds(induction: str, marks: str) -> list:
+    """Three seeds of which step 0, one artifact, was best."""
+    start = tuple(replace(step, digest="start", passed=3 if step.step == 0 else 0) for step in arm().steps)
+    return seeds(induction, marks, marks, marks, steps=start)
+
+
+def test_seeds_that_share_one_artifact_are_told_wherever_their_scores_are():
+    arms = [*seeds("ss", "1" * 8, "1" * 8, "1" * 7 + "0"), *untrained_seeds("raw", "0" * 8)]
+    files, page = write(arms)
+    words = " ".join(page.split())
+    told = "3 seeds, 1 artifact: step 0 was best"
+    assert [one["shared"] for one in files["recipes"]] == ["", told]
+    assert any(f"raw, ntp, sci, 128 prefix tokens: 0.0 % ({told})" in text for text in files["findings"])
+    assert any(text.endswith(f" But raw: {told}.") for text in files["findings"])
+    assert words.count(told) == 4
+    assert "over cases only: its own seeds share an artifact" in words
+    (spread,) = [one for one in spreads(rows(arms, [])) if one.shared]
+    assert (spread.scores, spread.distinct, spread.deviation) == ((0.0,) * 3, (0.0,), None)
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ([("a", 0), ("b", 8)], ""),
+        ([(None, None), (None, None)], ""),
+        ([("a", 0), ("a", 0), ("b", 8)], "3 seeds, 2 artifacts: step 0 was best for 2 of them"),
+        ([("a", 0), ("a", 4)], "2 seeds, 1 artifact"),
+    ],
+)
+def test_shared_artifacts_are_counted(told, words):
+    assert shared_artifacts(told) == words

@@ -230,8 +230,9 @@ def test_plots_follow_the_pages_colour_and_name_every_line():
         assert name in convergence_svg
     for label in ("curated-ntp-sci-p128-s0 (128 prefix tokens)", "no_context (no prefix tokens)"):
         assert label in pareto_svg
-    for tick in ("0", "1", "8", "48"):
+    for tick in ("0", "8", "48"):
         assert f">{tick}</text>" in convergence_svg
+    assert ">1</text>" not in convergence_svg, "1 would touch 0 on a linear axis"
 
 
 def test_a_stopped_arm_is_named_with_step_and_score_and_meets_no_later_threshold():
@@ -255,11 +256,13 @@ def test_the_appendix_shows_each_case_with_every_reply():
     assert 'class="verdict other" title="verifier_error">!<' in html
 
 
-def test_arms_of_one_recipe_share_a_colour_and_no_two_arms_look_alike():
+def test_arms_of_one_recipe_look_alike_and_no_two_recipes_do():
     arms = [arm(f"{i}-{seed}", induction=f"family-{i}", training_seed=seed) for i in range(12) for seed in range(3)]
     look = styles(rows(arms, []))
-    assert look["0-0"].colour == look["0-1"].colour != look["1-0"].colour
-    assert len({(style.colour, style.marker) for style in look.values()}) == len(arms)
+    assert look["0-0"] == look["0-1"] == look["0-2"]
+    assert len({(style.colour, style.marker) for style in look.values()}) == len(arms) / 3
+    many = styles(rows([arm(str(i), induction=f"family-{i}") for i in range(80)], []))
+    assert len({(style.colour, style.marker) for style in many.values()}) == 80
     assert len({look[f"{i}-0"].marker for i in range(len(COLOURS))}) == len(COLOURS)
 
 
@@ -301,14 +304,54 @@ def test_the_printed_table_fits_a_terminal_and_keeps_every_column():
 
 
 def test_the_page_tells_off_source_damage_and_the_gates_word_or_that_none_was_measured():
-    damaged = arm(kl_drift=0.0312, accuracy_change=-0.125, abstention=0.5, gate="kl_drift 0.0312, wanted at most 0.01")
+    damaged = arm(
+        kl_drift=0.0312,
+        accuracy_change=-0.125,
+        accuracy_bare=0.75,
+        abstention=0.5,
+        abstention_bare=0.25,
+        gate="kl_drift 0.0312, wanted at most 0.01",
+    )
     _, html = write([damaged])
     words = " ".join(" ".join(Reader(html).words).split())
-    assert "0.0312 -12.5 % 50.0 % kl_drift 0.0312, wanted at most 0.01" in words
+    assert "0.0312 -12.5 points 75.0 % 50.0 % 25.0 % refused: kl_drift 0.0312, wanted at most 0.01" in words
+    assert "75.0 % 50.0 % 25.0 % passed" in " ".join(
+        " ".join(Reader(write([replace(damaged, gate="passed")])[1]).words).split()
+    )
     assert "was not measured" not in words
     _, html = write([arm()])
     assert "have nothing to do with its source was not measured" in html
     assert "Off the source" not in html
+
+
+def test_a_legend_has_one_entry_per_recipe():
+    arms = [arm(f"{name}-{seed}", induction=name, training_seed=seed) for name in ("raw", "ss") for seed in range(3)]
+    for drawn in re.findall(r"<svg.*?</svg>", write(arms)[1], re.DOTALL):
+        assert drawn.count("3 seeds") == 2 and "raw-ntp-sci-p128, 3 seeds" in drawn and "raw-0" not in drawn
+
+
+def test_unscored_cases_and_intervals_stand_beside_the_count():
+    odd = replace(outcomes(1, 0)[0], case_id="case-7", verdict="verifier_error")
+    one = arm(held_out=(*outcomes(7, 7), odd))
+    _, html = write([one])
+    words = " ".join(" ".join(Reader(html).words).split())
+    assert "7/7 , 1 case not scored (verifier_error) 100.0 % 65–100 %" in words
+    assert "curated-ntp-sci-p128-s0: 1 case not scored (verifier_error)" in printed_table(rows([one], []))
+
+
+def test_names_cannot_turn_page_or_terminal_round():
+    odd = arm("x\u202egnp\x1b[2J")
+    _, html = write([odd])
+    assert not {"\u202e", "\x1b"} & set(html) and "x\\u202egnp" in html
+    assert not {"\u202e", "\x1b"} & set(printed_table(rows([odd], [])))
+
+
+def test_a_break_even_is_judged_case_by_case():
+    """4 to 0 on the same 28 cases: McNemar's p = 0.125, whatever the counts alone say."""
+    report, html = write([arm(held_out=outcomes(28, 1))], [replace(BASELINES[1], held_out=outcomes(28, 5))])
+    (line,) = report["break_even"]
+    assert (line["p_value"], line["test"]) == (0.125, "McNemar")
+    assert "p = 0.12, McNemar" in html
 
 
 def test_the_page_tells_what_a_verifier_told_beside_its_verdict():

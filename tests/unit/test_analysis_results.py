@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -73,6 +74,76 @@ def test_a_verdict_that_is_no_score_never_becomes_zero(verdict):
         assert (found.status, found.uncounted_verdicts) == (verdict, {verdict: 1})
 
 
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"status": "INVALID", "passed": 0, "total": 10},
+        {"verdict": "invalid", "passed": 0, "total": 10},
+        {"status": "finished", "verdict": "Invalid", "passed": 0, "total": 10},
+        {"status": "Unknown", "verdict": "invalid", "passed": 0, "total": 10},
+        {"result": "0 / 10 Invalid"},
+    ],
+)
+def test_a_verdict_is_read_in_any_case_and_under_either_name(entry):
+    found = row(**entry)
+    assert (found.passed, found.total, found.score, found.status) == (None, None, None, "invalid")
+    assert found.uncounted_verdicts == {"invalid": 1}
+    assert row(verdict="pass", passed=3, total=4).score == 0.75
+    assert row(result="0 / 1 harness-confounded").status == "harness_confounded"
+
+
+def test_uncounted_verdicts_stand_beside_the_count_on_the_page():
+    entries = [
+        {"arm": "a", "passed": 4, "total": 10, "uncounted_verdicts": {"INVALID": 2, "invalid": 1}},
+        {"arm": "b", "passed": 7, "total": 7, "uncounted_verdicts": {"verifier_error": 1}},
+        {"arm": "c", "status": "invalid", "uncounted_verdicts": {"invalid": 2, "empty": 1}},
+    ]
+    assert row(**entries[0]).uncounted_verdicts == {"invalid": 3}
+    words = compared(entries)
+    for wanted in (
+        "4/10 , 3 cases not scored (invalid)",
+        "7/7 , 1 case not scored (verifier_error)",
+        "3 cases not scored (2 invalid, 1 empty)",
+    ):
+        assert wanted in words
+
+
+def compared(*contents) -> str:
+    """The words of the page that compares files of these contents."""
+    folder = Folder()
+    runs = [found for number, content in enumerate(contents) for found in parse_results(content, f"f{number}.json")]
+    write_comparison(folder, "Compared", runs)
+    return " ".join(" ".join(Reader(folder["comparison.html"].decode()).words).split())
+
+
+def test_the_page_tells_kl_drift_and_gate_of_a_run_that_has_them():
+    entry = {"arm": "a", "result": "3 / 4", "kl_drift": 0.5, "accuracy_change": -0.5, "accuracy_bare": 0.75}
+    words = compared([entry | {"gate": "got kl_drift 0.5, wanted at most 0.1"}])
+    assert "0.5000 -50.0 points 75.0 % – – refused: got kl_drift 0.5, wanted at most 0.1" in words
+    assert "Off the source" not in compared([{"arm": "a", "result": "3 / 4"}])
+
+
+def test_a_table_of_equals_names_no_leader():
+    words = compared([{"arm": name, "result": "0 / 16"} for name in "abc"])
+    assert "all 3 are equal: 0.0 %" in words and "a 0/16 none" not in words
+    assert "a 1/16" in compared([{"arm": "a", "result": "1 / 16"}, {"arm": "b", "result": "0 / 16"}])
+
+
+def test_names_cannot_turn_the_page_round_or_lose_a_legend_entry():
+    names = ["x\u202egnp", "_hidden", "n" * 300 + "1", "n" * 300 + "2"]
+    entries = [{"arm": name, "result": "1 / 4", "request_tokens": 10 + at} for at, name in enumerate(names)]
+    folder = Folder()
+    write_comparison(folder, "Compared", parse_results(entries, "f.json"))
+    html = folder["comparison.html"].decode()
+    assert "\u202e" not in html and "x\\u202egnp" in html
+    (drawn,) = re.findall(r"<svg.*?</svg>", html, re.DOTALL)
+    assert drawn.count("prefix tokens)") == 4 and "_hidden" in drawn and "n" * 61 not in drawn
+
+
+def test_figures_far_apart_can_be_drawn():
+    compared([{"arm": name, "result": "1 / 4", "request_tokens": at} for name, at in (("a", 1e-9), ("b", 1e15))])
+
+
 def test_a_bare_share_has_a_score_and_no_interval():
     found = row(pass_rate=0.75)
     assert (found.score, found.total, found.score_low) == (0.75, None, None)
@@ -92,6 +163,14 @@ def test_a_bare_share_has_a_score_and_no_interval():
         ({"result": "3 / 4", "training_seconds": float("nan")}, "wanted a number"),
         ({"result": "3 / 4", "placeholders_counted": "maybe"}, "wanted one of yes, no, unknown"),
         ({"result": "3 / 4", "prefix_tokens": 4, "virtual_tokens": 5}, "with different values, wanted one num_tokens"),
+        ({"result": "3 / 4", "prefix_bytes": 10**400}, "wanted a whole number from 0 to 1e15"),
+        ({"result": "3 / 4", "request_tokens": 1e308}, "at most 1e15"),
+        ({"result": "3 / 4", "request_tokens": 1e-308}, "above 0, at least 1e-9"),
+        ({"result": f"1 / {10**400}"}, "wanted `passed / total`"),
+        ({"result": f"1 / {10**12}"}, "wanted at most 1,000,000,000 checks"),
+        ({"result": "3 / 4", "figures": {"reward": float("nan")}}, "wanted a mapping of finite numbers"),
+        ({"result": "3 / 4", "uncounted_verdicts": {"invalid": "3"}}, "wanted a mapping of counts"),
+        ({"status": "empty", "verdict": "invalid"}, "got status 'empty' and verdict 'invalid', wanted one"),
         ({"arm": ""}, "got no name"),
         ({"run": ["r"], "result": "3 / 4"}, "got run = ['r'], wanted text"),
     ],
@@ -139,6 +218,61 @@ def test_files_of_one_run_are_merged_and_files_of_two_are_not(tmp_path):
         read_results([one, again])
 
 
+@pytest.mark.parametrize(
+    ("points", "message"),
+    [
+        ([(8, 3, 2)], "convergence of 'a', step 8: got 3 of 2, wanted passed <= total"),
+        ([(8, 1, 2), (8, 2, 2)], "got 1/2 and 2/2 for 'a' at step 8, wanted one"),
+        ([(8, float("inf"), 2)], "convergence.0.passed: got inf"),
+        ([(8, 1, 10**400)], "convergence.0.total: got 1000"),
+    ],
+)
+def test_a_measured_curve_that_cannot_be_is_refused(points, message):
+    told = [dict(zip(("arm", "step", "passed", "total"), ("a", *point), strict=True)) for point in points]
+    with pytest.raises(DataError) as raised:
+        parse_results({"convergence": told}, "foreign.json")
+    assert message in str(raised.value) and len(str(raised.value)) < 300
+
+
+def timed(folder: Path, name: str, seconds: int) -> Path:
+    """A report of run `r` whose one arm took so long."""
+    point = {"arm": "a", "step": seconds, "passed": 1, "total": 4}
+    entry = {"arm": "a", "result": "1 / 4", "training_seconds": seconds}
+    return saved(folder, f"{name}/report.json", {"run": "r", "title": "R", "results": [entry], "convergence": [point]})
+
+
+def test_two_runs_of_one_config_are_told_apart_by_a_name(tmp_path):
+    one, two = timed(tmp_path, "one", 5), timed(tmp_path, "two", 6)
+    with pytest.raises(DataError, match=r"run r: got training_seconds 5 and 6 .* wanted one \(.*NAME=path gives"):
+        read_results([one, two])
+    first, second = read_results([f"first={one}", two])
+    assert [(found.run, found.title, found.rows[0].run) for found in (first, second)] == [
+        ("first", "first: R", "first"),
+        ("r", "R", "r"),
+    ]
+    assert [first.curves[0].points, second.curves[0].points] == [((5, 1, 4),), ((6, 1, 4),)]
+    again = saved(tmp_path, "x=y.json", [{"arm": "a", "result": "1 / 4"}])
+    assert read_results([again])[0].run == "x=y"
+
+
+@pytest.mark.parametrize(("given", "message"), [("={}", "got no name"), ("a=", "got no path"), ("a={}", "for 2 runs")])
+def test_a_name_that_names_no_one_run_is_refused(given, message, tmp_path):
+    path = saved(tmp_path, "f.json", [{"run": run, "arm": "a", "result": "1 / 4"} for run in "xy"])
+    with pytest.raises(DataError, match=message):
+        read_results([given.format(path)])
+
+
+def test_curves_of_one_run_in_two_files_are_one_or_must_agree(tmp_path):
+    def file(name, *points):
+        told = [{"arm": "a", "step": step, "passed": passed, "total": 4} for step, passed in points]
+        return saved(tmp_path, name, {"run": "r", "convergence": told})
+
+    one, two, other = file("1.json", (0, 0), (4, 1)), file("2.json", (4, 1), (8, 2)), file("3.json", (4, 2))
+    assert [curve.points for curve in read_results([one, two])[0].curves] == [((0, 0, 4), (4, 1, 4), (8, 2, 4))]
+    with pytest.raises(DataError, match="run r: got 1/4 and 2/4 for 'a' at step 4"):
+        read_results([one, other])
+
+
 def test_two_files_complete_each_others_rows(tmp_path):
     one = saved(tmp_path, "one.json", {"run": "r", "results": [{"arm": "a", "result": "3 / 4"}]})
     two = saved(tmp_path, "two.json", {"run": "r", "results": [{"arm": "a", "training_seconds": 7, "result": "3 / 4"}]})
@@ -171,9 +305,9 @@ CELLS = st.one_of(
 ENTRIES = st.fixed_dictionaries(
     {"task": st.sampled_from(["t", "u"]), "run": st.sampled_from(["r", "s"])},
     optional={
-        "request_tokens": st.floats(0, 1e6),
+        "request_tokens": st.floats(1e-9, 1e6),
         "num_tokens": st.integers(0, 9),
-        "training_seconds": st.floats(0, 1e6),
+        "training_seconds": st.floats(1e-9, 1e6) | st.just(0),
     },
 )
 
@@ -246,6 +380,7 @@ CURVE = {"arm": "a", "reached": {"12 / 19": 4, "15 / 19": None}, "best": "13 / 1
     ("change", "message"),
     [
         ({"best": "11 / 19"}, "curve a: got step 4 for 12/19, which its best, 11/19, denies"),
+        ({"best": "20 / 19"}, "got '20 / 19', wanted `passed / total`, at most all of them"),
         ({"best": "13 / 0"}, "got '13 / 0', wanted `passed / total`"),
         ({"reached": {"12 / 19": 4, "11 / 19": 8}}, "a higher score at an earlier step"),
         ({"reached": {"12 / 19": -1}}, "reached.12 / 19: got -1"),

@@ -9,6 +9,7 @@ from lpc_ray.analysis.contrast import contrasts
 from lpc_ray.analysis.documents import per_document
 from lpc_ray.analysis.row import Row, score_fields
 from lpc_ray.analysis.seeds import spreads
+from lpc_ray.records import Outcome
 
 
 def row(name="arm", passed=None, total=None, **fields) -> Row:
@@ -114,6 +115,25 @@ def test_an_arm_that_scores_less_beyond_noise_repays_nothing():
     assert (line.requests, line.is_repaid, line.reason) == (None, False, "never: it passed 5/66, full_document 45/66")
     (line,) = break_even([document, row("a", 44, 66, request_seconds=0.1, expected_requests=10**9, **SPENT)])
     assert (line.requests, line.is_repaid) == (250, True)
+
+
+def test_the_same_cases_are_compared_pair_by_pair():
+    """0 to 6 on the same cases is more than noise (2 / 64), which 54 against 60 of 66 by counts alone is not."""
+
+    def told(marks):
+        return tuple(
+            Outcome(str(i), "pass" if mark else "fail", "", mark, 1, "", 1, 1, 0.1, "") for i, mark in enumerate(marks)
+        )
+
+    rows = [
+        row("full_document", 60, 66, kind="baseline", request_seconds=0.5),
+        row("a", 54, 66, request_seconds=0.1, **SPENT),
+    ]
+    cases = {"full_document": told([1] * 60 + [0] * 6), "a": told([1] * 54 + [0] * 12)}
+    (line,) = break_even(rows, cases)
+    assert (line.requests, line.p_value, line.test) == (None, pytest.approx(2 / 64), "McNemar")
+    (line,) = break_even(rows, {"a": cases["a"]})
+    assert (line.requests, line.test) == (250, "Fisher")
 
 
 def test_a_break_even_with_an_unknown_cost_is_unknown():
