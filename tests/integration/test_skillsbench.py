@@ -115,7 +115,12 @@ site.mkdir(parents=True)
         (_block("import os; os.symlink('/dev/zero', '/root/survey_metric.csv')"), "wrong_output"),
         (_block("import os; os.chmod('/root', 0)"), "wrong_output"),
         (_block("import os\nfor _ in range(1200):\n    os.mkdir('d')\n    os.chdir('d')"), "wrong_output"),
-        (_block("import os\nfor _ in range(30):\n    os.mkdir('d' * 200)\n    os.chdir('d' * 200)"), "wrong_output"),
+        (
+            _block(
+                "import os, time\nfor _ in range(30):\n    os.mkdir('d' * 200)\n    os.chdir('d' * 200)\ntime.sleep(100)"
+            ),
+            "exec_error",
+        ),
     ],
 )
 def test_a_reply_that_is_wrong_or_means_harm_fails_at_its_stage(tmp_path, reply, stage):
@@ -283,7 +288,7 @@ def test_skill_arms_have_the_skill_in_the_prompt_and_all_others_do_not(tmp_path)
     [
         ({"tune": ["survey-unit"]}, "got task 'survey-unit', wanted one of deck-rate-update"),
         ({"held_out": ["survey-units"]}, "got task 'survey-units' in tune and held_out"),
-        ({"tune": []}, "settings.tune"),
+        ({"tune": []}, "settings: tune: got \\[\\], wanted at least 1 item"),
     ],
 )
 def test_settings_that_cannot_be_carried_out_are_refused(tmp_path, settings, message):
