@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
+from lpc_ray.background import repeated
 from lpc_ray.errors import LPCError
 
 _STDOUT = 1
@@ -76,20 +77,13 @@ class Console:
     @contextmanager
     def kept_alive(self, ask: Callable[[], tuple[str, str] | None], seconds: float) -> Iterator[None]:
         """While the block runs: whenever no line came for `seconds`, one that `ask` gives as stage and text, if it has any."""
-        over = threading.Event()
 
         def watch() -> None:
-            while not over.wait(seconds / 4):
-                if time.monotonic() - self._last >= seconds and (told := ask()) is not None:
-                    self(*told)
+            if time.monotonic() - self._last >= seconds and (told := ask()) is not None:
+                self(*told)
 
-        watcher = threading.Thread(target=watch, daemon=True)
-        watcher.start()
-        try:
+        with repeated(watch, seconds / 4):
             yield
-        finally:
-            over.set()
-            watcher.join()
 
 
 def clock(seconds: float) -> str:

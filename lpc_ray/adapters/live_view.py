@@ -4,15 +4,15 @@
 """
 
 import math
-import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 from ray.tune.logger import TBXLoggerCallback
 from ray.tune.result import TIMESTEPS_TOTAL, TRAINING_ITERATION
 from ray.util.metrics import Gauge
+
+from lpc_ray.background import repeated
 
 STEP = "step"
 ARM_TAGS = ("run", "arm")
@@ -51,22 +51,8 @@ class SweepGauges:
         self._arms = Gauge("lpc_sweep_arms", "Arms by state", ("run", "state"))
         self._count()
 
-    @contextmanager
-    def shown(self) -> Iterator[None]:
-        over = threading.Event()
-
-        def keep() -> None:
-            while not over.wait(REFRESH_SECONDS):
-                for (gauge, tags), value in list(self._shown.items()):
-                    gauge.set(value, dict(tags))
-
-        keeper = threading.Thread(target=keep, daemon=True)
-        keeper.start()
-        try:
-            yield
-        finally:
-            over.set()
-            keeper.join()
+    def shown(self) -> AbstractContextManager[None]:
+        return repeated(self._set_again, REFRESH_SECONDS)
 
     def result(self, arm: str, result: dict[str, Any]) -> None:
         """A verified checkpoint, as the trial reported it. Without a scored case there is no score to show."""
@@ -98,3 +84,7 @@ class SweepGauges:
     def _set(self, gauge: Gauge, value: float, tags: dict[str, str]) -> None:
         self._shown[gauge, tuple(tags.items())] = value
         gauge.set(value, tags)
+
+    def _set_again(self) -> None:
+        for (gauge, tags), value in list(self._shown.items()):
+            gauge.set(value, dict(tags))

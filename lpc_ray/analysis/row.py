@@ -18,8 +18,8 @@ class Row:
     run, task: rows of two runs are never pooled, and rows of two tasks are ranked apart.
     passed, total, score: the checks of the held-out cases with verdict pass or fail; score_low and score_high bound the
     95 % Wilson interval. A count whose meaning is unknown is shown, and has no score. uncounted_verdicts: how many
-    held-out cases got any other verdict. is_best_of_several: the best of
-    several seeds or arms, of which nothing else is known.
+    held-out cases got any other verdict. is_best_of_several: the best of several seeds or arms, of which nothing else is
+    known.
     prompt_tokens, generated_tokens, request_tokens: means over the counted held-out requests, the last one their sum.
     request_seconds: their mean, with as many requests at once as the engine takes. placeholders_counted: whether
     prompt_tokens include the prefix's.
@@ -27,8 +27,8 @@ class Row:
     training_seconds: of the whole arm, not only up to `best_step`. digest: of the artifact at `best_step`.
     expected_requests: as declared; observed_requests: as served.
     kl_drift, accuracy_change, abstention: what the prefix does off its source (nats per token; share of unrelated questions
-    answered, against the bare model; share of unanswerable questions declined); accuracy_bare,
-    abstention_bare: the same shares of the bare model. gate: `passed`, or what stood in the way.
+    answered, against the bare model; share of unanswerable questions declined); accuracy_bare, abstention_bare: the same
+    shares of the bare model. gate: `passed`, or what stood in the way.
     """
 
     kind: Literal["arm", "baseline"]
