@@ -27,13 +27,17 @@ _LETTER = re.compile(
     re.DOTALL | re.IGNORECASE,
 )
 _CAPITAL = re.compile(r"\b[A-E]\b")
+# Around the letter of "answer: B", from left to right: what turns the naming round, the nouns, a second letter beside it, and
+# what tells a letter from a word.
+_DENIED = r"\b(?:neither|nor|not|never|than|except|exclude|eliminate|rule out)\s+|n[’']t\s+"
+_NOUNS = r"\b(?:answer|(?P<noun>option|letter|choice))(?:\s+(?:is|(?P<apposed>option|letter|choice)))*(?:\s*:)?"
+_BESIDE = r"[)\]]?(?:\s+(?:or|and)\s+|/)(?:option\s+)?[(\[]?(?-i:(?P<other>[A-E]))\b"
+_ALONE = r"[)\].:,;!?]+(?=\s|\Z)|\s*(?=\n|\Z)"
+_REFUSED = r"\)?\s+(?:(?:is|was)(?:n[’']t|\s+(?:not|wrong|incorrect|false|ruled))|can(?:not|[’']t|\s+be\s+ruled))"
+_ARTICLE = r"\s+(?!(?:is|was|as|and|or|nor|because|since|for|with)\b)(?-i:[a-z])"
 _NAMED = re.compile(
-    r"(?P<denied>\b(?:neither|nor|not|never|than|except|exclude|eliminate|rule out)\s+|n[’']t\s+)?(?:the\s+)?"
-    r"\b(?:answer|(?P<noun>option|letter|choice))(?:\s+(?:is|(?P<apposed>option|letter|choice)))*(?:\s*:)?\s*[(\[]?"
-    r"(?P<letter>[A-E])\b(?!-\w)(?=(?:[)\]]?(?:\s+(?:or|and)\s+|/)(?:option\s+)?[(\[]?(?-i:(?P<other>[A-E]))\b)?)"
-    r"(?P<alone>[)\].:,;!?]+(?=\s|\Z)|\s*(?=\n|\Z))?"
-    r"(?P<refused>\)?\s+(?:(?:is|was)(?:n[’']t|\s+(?:not|wrong|incorrect|false|ruled))|can(?:not|[’']t|\s+be\s+ruled)))?"
-    r"(?P<article>\s+(?!(?:is|was|as|and|or|nor|because|since|for|with)\b)(?-i:[a-z]))?",
+    rf"(?P<denied>{_DENIED})?(?:the\s+)?{_NOUNS}\s*[(\[]?(?P<letter>[A-E])\b(?!-\w)(?=(?:{_BESIDE})?)"
+    rf"(?P<alone>{_ALONE})?(?P<refused>{_REFUSED})?(?P<article>{_ARTICLE})?",
     re.IGNORECASE,
 )
 
