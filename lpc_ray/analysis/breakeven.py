@@ -1,16 +1,14 @@
 """After how many requests a prefix has repaid what was spent on it before the first."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
+from lpc_ray.analysis.difference import difference
 from lpc_ray.analysis.row import Row
-from lpc_ray.analysis.significance import NOISE_P_VALUE, paired, unpaired
-from lpc_ray.records import Outcome
 
-Outcomes = Mapping[str, Sequence[Outcome]]  # row's name → its held-out outcomes
 REFERENCES = ("full_document", "full_skill")
 
 
@@ -39,15 +37,10 @@ class BreakEven:
     reason: str = ""
 
 
-def break_even(
-    rows: Sequence[Row], outcomes: Outcomes | None = None, references: Sequence[str] = REFERENCES
-) -> list[BreakEven]:
-    """One entry per arm and reference row of its run and task. An arm that scores less, beyond noise, repays nothing.
-
-    outcomes: of the rows' cases where they are known; without those of both sides only the counts are compared.
-    """
+def break_even(rows: Sequence[Row], references: Sequence[str] = REFERENCES) -> list[BreakEven]:
+    """One entry per arm and reference row of its run and task. An arm that scores less, beyond noise, repays nothing."""
     return [
-        _against(arm, reference, outcomes or {})
+        _against(arm, reference)
         for arm in rows
         if arm.kind == "arm"
         for reference in rows
@@ -55,31 +48,8 @@ def break_even(
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Scores:
-    """What sets an arm's score apart from the reference's."""
-
-    is_lower: bool = False
-    p_value: float | None = None
-    test: Literal["McNemar", "Fisher"] | None = None
-
-    @property
-    def is_worse(self) -> bool:
-        return self.is_lower and self.p_value is not None and self.p_value < NOISE_P_VALUE
-
-
-def _scores(arm: Row, reference: Row, outcomes: Outcomes) -> _Scores:
-    told = paired(outcomes.get(arm.name, ()), outcomes.get(reference.name, ()))
-    if told is not None:
-        return _Scores(told.first_passed < told.second_passed, told.p_value, "McNemar")
-    if arm.score is None or reference.score is None or not arm.total or not reference.total:
-        return _Scores()
-    p_value = unpaired((arm.passed or 0, arm.total), (reference.passed or 0, reference.total))
-    return _Scores(arm.score < reference.score, p_value, "Fisher")
-
-
-def _against(arm: Row, reference: Row, outcomes: Outcomes) -> BreakEven:
-    scores = _scores(arm, reference, outcomes)
+def _against(arm: Row, reference: Row) -> BreakEven:
+    scores = difference(arm, reference)
     offline, spent, paid = arm.offline_seconds, arm.request_seconds, reference.request_seconds
     saved = None if spent is None or paid is None else paid - spent
     unknown = [
@@ -96,7 +66,7 @@ def _against(arm: Row, reference: Row, outcomes: Outcomes) -> BreakEven:
     if offline is not None and saved is not None:
         if saved <= 0:
             reason = "never: a request is not cheaper"
-        elif scores.is_worse:
+        elif scores and scores.is_lower and not scores.is_noise:
             reason = f"never: it passed {arm.passed}/{arm.total}, {reference.name} {reference.passed}/{reference.total}"
         else:
             requests = math.ceil(Fraction(offline) / Fraction(saved))
@@ -112,7 +82,7 @@ def _against(arm: Row, reference: Row, outcomes: Outcomes) -> BreakEven:
         expected_requests=arm.expected_requests,
         observed_requests=arm.observed_requests,
         is_repaid=None if workload is None or unknown else requests is not None and workload >= requests,
-        p_value=scores.p_value,
-        test=scores.test,
+        p_value=scores.p_value if scores else None,
+        test=scores.test if scores else None,
         reason=reason,
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from markupsafe import Markup
 
@@ -28,11 +29,11 @@ COMPARISON_FILES = ("results.json", "results.csv", "arms.csv", "comparison.html"
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One run of the page. `plots`: task → figure, where two rows or more have a score and request tokens."""
+    """One run of the page, at place `number`."""
 
+    number: int
     results: RunResults
     tables: RunTables
-    plots: dict[str, Markup]
 
     @property
     def columns(self) -> list[tuple[str, str, str]]:
@@ -55,6 +56,17 @@ class Section:
     def rows_of(self, task: str | None) -> list[tuple[Row, ParetoRow]]:
         pairs = zip(self.tables.rows, self.tables.places, strict=True)
         return [(row, place) for row, place in pairs if row.task == task]
+
+    def plots(self) -> dict[str, Markup]:
+        """Task → figure, where two rows or more have a score and request tokens."""
+        drawn = {}
+        for index, task in enumerate(self.results.tasks):
+            pairs = self.rows_of(task)
+            if sum(row.score is not None and row.request_tokens is not None for row, _ in pairs) > 1:
+                rows, places = [row for row, _ in pairs], [place for _, place in pairs]
+                title = f"{task or self.results.run}: score against tokens per request"
+                drawn[str(task)] = Markup(pareto_plot(places, rows, f"pareto-{self.number}-{index}", title))
+        return drawn
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +110,24 @@ def write_comparison(
     """
     if not runs:
         raise DataError("comparison: got no run, wanted at least one")
-    sections = [_section(number, found, thresholds) for number, found in enumerate(runs)]
+    sections = sections_of(runs, thresholds)
     places = [place for section in sections for place in section.tables.places]
+    shared = shared_arms([row for found in runs for row in found.rows])
+    folder.write_bytes("results.json", json_bytes({"title": title, **merged(sections)}))
+    folder.write_bytes("results.csv", csv_bytes(ParetoRow, places))
+    folder.write_bytes("arms.csv", csv_bytes(ArmLine, [line for section in sections for line in _arm_lines(section)]))
+    folder.write_bytes("comparison.html", rendered("comparison.html.j2", title=title, sections=sections, shared=shared))
+
+
+def sections_of(runs: Sequence[RunResults], thresholds: Sequence[Threshold] = THRESHOLDS) -> list[Section]:
+    return [
+        Section(number, found, run_tables(found.rows, found.curves, thresholds, shared_axes(found.rows)))
+        for number, found in enumerate(runs)
+    ]
+
+
+def merged(sections: Sequence[Section]) -> dict[str, Any]:
+    """What results.json holds beside its title: `rows`, which can be read and merged again, and each run's tables."""
     rows = [
         asdict(row) | {"is_on_frontier": place.is_on_frontier, "dominated_by": place.dominated_by}
         for section in sections
@@ -120,17 +148,13 @@ def write_comparison(
             "documents": section.tables.documents,
             "break_even": section.tables.break_evens,
             "noise": [
-                {"task": contrast.leader.task, "leader": contrast.leader.name, "p_values": contrast.p_values}
+                {"task": contrast.leader.task, "leader": contrast.leader.name, "others": contrast.others}
                 for contrast in section.tables.contrasts
             ],
         }
         for section in sections
     ]
-    shared = shared_arms([row for found in runs for row in found.rows])
-    folder.write_bytes("results.json", json_bytes({"title": title, "rows": rows, "runs": told}))
-    folder.write_bytes("results.csv", csv_bytes(ParetoRow, places))
-    folder.write_bytes("arms.csv", csv_bytes(ArmLine, [line for section in sections for line in _arm_lines(section)]))
-    folder.write_bytes("comparison.html", rendered("comparison.html.j2", title=title, sections=sections, shared=shared))
+    return {"rows": rows, "runs": told}
 
 
 def shared_arms(rows: Sequence[Row]) -> list[Shared]:
@@ -144,21 +168,6 @@ def shared_arms(rows: Sequence[Row]) -> list[Shared]:
         for key, group in groups.items()
         if len(group) > 1
     ]
-
-
-def _section(number: int, found: RunResults, thresholds: Sequence[Threshold]) -> Section:
-    tables = run_tables(found.rows, found.curves, thresholds, shared_axes(found.rows))
-    plots = {}
-    for index, task in enumerate(found.tasks):
-        pairs = [(r, p) for r, p in zip(tables.rows, tables.places, strict=True) if r.task == task]
-        if sum(row.score is not None and row.request_tokens is not None for row, _ in pairs) > 1:
-            rows, places = [row for row, _ in pairs], [place for _, place in pairs]
-            plots[str(task)] = Markup(
-                pareto_plot(
-                    places, rows, f"pareto-{number}-{index}", f"{task or found.run}: score against tokens per request"
-                )
-            )
-    return Section(found, tables, plots)
 
 
 def _arm_lines(section: Section) -> list[ArmLine]:

@@ -6,7 +6,7 @@ from itertools import combinations
 from lpc_ray.analysis.ledger import ArmRecord, BaselineRecord, best_artifact
 from lpc_ray.analysis.row import Row
 from lpc_ray.analysis.seeds import shared_artifacts
-from lpc_ray.analysis.significance import SCORED, Paired, paired
+from lpc_ray.analysis.significance import SCORED, Paired, paired, passes
 from lpc_ray.analysis.wording import baseline_words, counted, listed, p_words, score_words, seed_words
 
 FIELDS = ("induction", "objective", "initializer", "num_tokens")
@@ -23,7 +23,7 @@ def against_baselines(arm: ArmRecord, row: Row, baselines: Sequence[BaselineReco
     worse: list[str] = []
     noise: list[str] = []
     for baseline in baselines:
-        test = paired(arm.held_out, baseline.held_out)
+        test = paired(passes(arm.held_out), passes(baseline.held_out))
         if test is None:
             continue
         place = noise if test.is_noise else better if test.first_only > test.second_only else worse
@@ -41,7 +41,7 @@ def recipe_choices(arms: Sequence[ArmRecord]) -> list[str]:
     found: dict[tuple[str, str, str, tuple], list[tuple[ArmRecord, ArmRecord, Paired]]] = {}
     for first, second in combinations(arms, 2):
         field = only_difference(first, second)
-        test = paired(first.held_out, second.held_out) if field else None
+        test = paired(passes(first.held_out), passes(second.held_out)) if field else None
         if field and test:
             rest = tuple(getattr(first, name) for name in FIELDS if name != field)
             key = (field, getattr(first, field), getattr(second, field), rest)

@@ -1,32 +1,37 @@
-"""The best row of each task against every other one, where only counts are known."""
+"""The best row of each task against every other one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from lpc_ray.analysis.difference import Difference, difference
 from lpc_ray.analysis.row import Row
-from lpc_ray.analysis.significance import NOISE_P_VALUE, unpaired
 
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
     """`leader` has the best score of its run and task, the first of equals.
 
-    p_values: other row's name → Fisher's exact test of the two counts, which takes checks as independent.
+    others: other row's name → how the leader differs from it.
     is_tie: every row has the leader's score.
     """
 
     leader: Row
-    p_values: dict[str, float]
+    others: dict[str, Difference]
     is_tie: bool
 
     @property
-    def above(self) -> dict[str, float]:
+    def above(self) -> dict[str, Difference]:
         """The rows from which the leader differs by more than noise."""
-        return {name: value for name, value in self.p_values.items() if value < NOISE_P_VALUE}
+        return {name: found for name, found in self.others.items() if not found.is_noise}
 
     @property
-    def noise(self) -> dict[str, float]:
-        return {name: value for name, value in self.p_values.items() if value >= NOISE_P_VALUE}
+    def noise(self) -> dict[str, Difference]:
+        return {name: found for name, found in self.others.items() if found.is_noise}
+
+    @property
+    def tests(self) -> list[str]:
+        """By which the others were judged, each once."""
+        return sorted({found.test for found in self.others.values()})
 
 
 def contrasts(rows: Sequence[Row]) -> list[Contrast]:
@@ -41,6 +46,5 @@ def contrasts(rows: Sequence[Row]) -> list[Contrast]:
 def _contrast(group: Sequence[Row]) -> Contrast:
     leader = max(group, key=lambda row: row.score or 0.0)
     is_tie = all(row.score == leader.score for row in group)
-    counts = {row.name: (row.passed or 0, row.total or 0) for row in group}
-    first = counts.pop(leader.name)
-    return Contrast(leader, {name: unpaired(first, second) for name, second in counts.items()}, is_tie)
+    found = {row.name: difference(leader, row) for row in group if row is not leader}
+    return Contrast(leader, {name: told for name, told in found.items() if told is not None}, is_tie)

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
+from lpc_ray.analysis.difference import Difference, difference
 from lpc_ray.analysis.row import Row
 from lpc_ray.analysis.seeds import ended_early, shared_artifacts
-from lpc_ray.analysis.significance import NOISE_P_VALUE, unpaired
 
 Winner = Literal["tie", "first", "second"]
 
@@ -18,8 +18,8 @@ class DocumentVerdict:
 
     first_shared, second_shared: `seeds.shared_artifacts` of the side's seeds.
     first_mean, second_mean, mean_delta, by_mean: over seeds; None where only the best of the seeds is known.
-    p_value: Fisher's exact test of the two best scores. It takes no account of the tries behind a best score, so the side
-    with more seeds is flattered.
+    bests: how the two best arms differ (of equals the first). It takes no account of the tries behind a best score, so the
+    side with more seeds is flattered.
     """
 
     task: str | None
@@ -38,15 +38,11 @@ class DocumentVerdict:
     mean_delta: float | None
     by_best: Winner
     by_mean: Winner | None
-    p_value: float
+    bests: Difference | None
 
     @property
     def delta(self) -> int:
         return self.second_best - self.first_best
-
-    @property
-    def is_noise(self) -> bool:
-        return self.p_value >= NOISE_P_VALUE
 
 
 def per_document(rows: Sequence[Row], first: str = "first_k", second: str = "sci") -> list[DocumentVerdict]:
@@ -77,7 +73,8 @@ def total_delta(verdicts: Sequence[DocumentVerdict]) -> int:
 
 def _verdict(one: Sequence[Row], other: Sequence[Row], first: str, second: str) -> DocumentVerdict:
     total = one[0].total or 0
-    bests = [max(row.passed or 0 for row in side) for side in (one, other)]
+    best, best_other = (max(side, key=lambda row: row.passed or 0) for side in (one, other))
+    bests = [best.passed or 0, best_other.passed or 0]
     first_mean, second_mean = _mean(one), _mean(other)
     delta = None if first_mean is None or second_mean is None else second_mean - first_mean
     return DocumentVerdict(
@@ -97,7 +94,7 @@ def _verdict(one: Sequence[Row], other: Sequence[Row], first: str, second: str) 
         mean_delta=None if delta is None else float(delta),
         by_best=_winner(bests[1] - bests[0]),
         by_mean=None if delta is None else _winner(delta),
-        p_value=unpaired((bests[0], total), (bests[1], total)),
+        bests=difference(best, best_other),
     )
 
 

@@ -24,6 +24,10 @@ BY_NAME: dict[str, Kind] = {
     "total": CHECKS,
     "accuracy_change": ("a number from -1 to 1", lambda value: _is_finite(value) and -1 <= value <= 1),
     "kl_drift": ("a number of at least 0 and at most 1e15", lambda value: _is_amount(value)),
+    "cases": (
+        "a mapping of true and false",
+        lambda value: isinstance(value, dict) and all(isinstance(one, bool) for one in value.values()),
+    ),
     "figures": ("a mapping of finite numbers", lambda value: _holds(value, lambda one: _is_finite(one))),
 }
 

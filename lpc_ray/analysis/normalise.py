@@ -100,6 +100,10 @@ def _score(cell: str | None, values: dict[str, Any], where: str, denominator: in
         raise DataError(f"{where}: got {passed} of {total}, wanted 0 <= passed <= total and total > 0")
     if share is not None and abs(share - passed / total) > AGREEMENT:
         raise DataError(f"{where}: got a score of {share} beside {passed} of {total}, wanted them to agree")
+    cases = values.get("cases")
+    if cases is not None and (sum(cases.values()), len(cases)) != (passed, total):
+        counts = f"{sum(cases.values())} of {len(cases)}"
+        raise DataError(f"{where}: got cases of which {counts} passed beside {passed} of {total}, wanted them to agree")
     return score_fields(passed, total)
 
 

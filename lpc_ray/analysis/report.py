@@ -60,8 +60,7 @@ def write_report(
     table = [
         replace(row, source_tokens=subject.source_tokens) for row in rows(arms, baselines, subject.run, subject.task)
     ]
-    outcomes = {row.name: record.held_out for row, record in zip(table, (*baselines, *arms), strict=True)}
-    tables = run_tables(table, curves(arms), thresholds, outcomes=outcomes)
+    tables = run_tables(table, curves(arms), thresholds)
     words, recipes = findings(arms, baselines), recipe_scores(arms)
     placed = [
         (row, {**asdict(row), "induction_seconds": row.trace_generation_seconds, "dominated_by": at.dominated_by})

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from lpc_ray.analysis.significance import SCORED, wilson
+from lpc_ray.analysis.significance import SCORED, passes, wilson
 from lpc_ray.records import Outcome
 
 Convention = Literal["yes", "no", "unknown"]
@@ -18,8 +18,8 @@ class Row:
     run, task: rows of two runs are never pooled, and rows of two tasks are ranked apart.
     passed, total, score: the checks of the held-out cases with verdict pass or fail; score_low and score_high bound the
     95 % Wilson interval. A count whose meaning is unknown is shown, and has no score. uncounted_verdicts: how many
-    held-out cases got any other verdict. is_best_of_several: the best of several seeds or arms, of which nothing else is
-    known.
+    held-out cases got any other verdict. cases: case → whether it passed, where each is one check; None where only counts
+    are known. is_best_of_several: the best of several seeds or arms, of which nothing else is known.
     prompt_tokens, generated_tokens, request_tokens: means over the counted held-out requests, the last one their sum.
     request_seconds: their mean, with as many requests at once as the engine takes. placeholders_counted: whether
     prompt_tokens include the prefix's.
@@ -50,6 +50,7 @@ class Row:
     score_low: float | None = None
     score_high: float | None = None
     uncounted_verdicts: dict[str, int] | None = None
+    cases: dict[str, bool] | None = None
     is_best_of_several: bool = False
     best_step: int | None = None
     tune_passed: int | None = None
@@ -115,6 +116,7 @@ def held_out_fields(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     return {
         **score_fields(passed, total),
         "uncounted_verdicts": uncounted,
+        "cases": passes(outcomes) if all(outcome.total == 1 for outcome in scored) else None,
         "prompt_tokens": prompt,
         "figures": mean_figures(scored),
         "generated_tokens": generated,

@@ -1,6 +1,6 @@
 """What a handful of cases can tell: the interval of one score, and the exact test of two on the same cases."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,17 +68,17 @@ class Paired:
         return self.p_value >= NOISE_P_VALUE
 
 
-def paired(first: Sequence[Outcome], second: Sequence[Outcome]) -> Paired | None:
-    """The exact McNemar test: a binomial test on the cases that exactly one of the two passed.
+def passes(outcomes: Sequence[Outcome]) -> dict[str, bool]:
+    """Case → whether it passed, of the cases that were scored."""
+    return {outcome.case_id: outcome.verdict == "pass" for outcome in outcomes if outcome.verdict in SCORED}
+
+
+def paired(first: Mapping[str, bool], second: Mapping[str, bool]) -> Paired | None:
+    """The exact McNemar test: a binomial test on the cases that exactly one of the two passed (`passes`).
 
     Returns None when no case was scored for both.
     """
-    passes = {outcome.case_id: outcome.verdict == "pass" for outcome in first if outcome.verdict in SCORED}
-    both = [
-        (passes[outcome.case_id], outcome.verdict == "pass")
-        for outcome in second
-        if outcome.verdict in SCORED and outcome.case_id in passes
-    ]
+    both = [(passed, second[case]) for case, passed in first.items() if case in second]
     if not both:
         return None
     first_only, second_only = both.count((True, False)), both.count((False, True))

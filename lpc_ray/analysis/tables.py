@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lpc_ray.analysis.aggregate import Aggregate, by_arm
-from lpc_ray.analysis.breakeven import BreakEven, Outcomes, break_even
+from lpc_ray.analysis.breakeven import BreakEven, break_even
 from lpc_ray.analysis.contrast import Contrast, contrasts
 from lpc_ray.analysis.convergence import StepsToQuality, steps_to_quality
 from lpc_ray.analysis.curves import Curve
@@ -41,12 +41,8 @@ def run_tables(
     curves: Sequence[Curve],
     thresholds: Sequence[Threshold],
     axes: tuple[str, ...] = AXES,
-    outcomes: Outcomes | None = None,
 ) -> RunTables:
-    """rows, curves: of one run; its tasks are kept apart. Seeds: only recipes of which more than one seed is known.
-
-    outcomes: row's name → its held-out outcomes, where they are known.
-    """
+    """rows, curves: of one run; its tasks are kept apart. Seeds: only recipes of which more than one seed is known."""
     aggregates = by_arm(rows) if len({row.task for row in rows}) > 1 else []
     return RunTables(
         axes=axes,
@@ -58,6 +54,6 @@ def run_tables(
         steps=tuple(steps_to_quality(curves, thresholds)),
         seeds=tuple(spread for spread in spreads(rows) if len(spread.rows) > 1),
         documents=tuple(per_document(rows)),
-        break_evens=tuple(break_even(rows, outcomes)),
+        break_evens=tuple(break_even(rows)),
         contrasts=tuple(contrasts(rows)),
     )

@@ -12,7 +12,7 @@ from lpc_ray.analysis.convergence import convergence, curves, steps_to_quality
 from lpc_ray.analysis.findings import findings
 from lpc_ray.analysis.ledger import ArmRecord, BaselineRecord, StepScore, best_step, rows
 from lpc_ray.analysis.seeds import spreads
-from lpc_ray.analysis.significance import bootstrap_mean, paired, unpaired, wilson
+from lpc_ray.analysis.significance import bootstrap_mean, paired, passes, unpaired, wilson
 from lpc_ray.analysis.threshold import quality
 from lpc_ray.analysis.wording import counted, listed
 from lpc_ray.errors import ConfigError, DataError
@@ -83,9 +83,13 @@ def test_impossible_counts_have_no_interval(passed, total):
         wilson(passed, total)
 
 
+def pairs(first: str, second: str):
+    return paired(passes(outcomes(first)), passes(outcomes(second)))
+
+
 def test_mcnemar_equals_the_value_worked_out_by_hand():
     """Discordant 1 and 7: two-sided p = 2 (C(8,0) + C(8,1)) / 2^8 = 18 / 256; the concordant cases have no say."""
-    test = paired(outcomes("+" + "-" * 7 + "++--"), outcomes("-" + "+" * 7 + "++--"))
+    test = pairs("+" + "-" * 7 + "++--", "-" + "+" * 7 + "++--")
     assert test is not None
     assert (test.cases, test.first_passed, test.second_passed) == (12, 3, 9)
     assert (test.first_only, test.second_only) == (1, 7)
@@ -94,21 +98,21 @@ def test_mcnemar_equals_the_value_worked_out_by_hand():
 
 
 def test_six_cases_all_to_one_side_are_more_than_noise():
-    test = paired(outcomes("+" * 6), outcomes("-" * 6))
+    test = pairs("+" * 6, "-" * 6)
     assert test is not None
     assert test.p_value == pytest.approx(2 / 64)
     assert not test.is_noise
 
 
 def test_pairs_are_matched_by_case_and_only_scored_ones_count():
-    test = paired(outcomes("+!+-"), tuple(reversed(outcomes("-+!-"))))
+    test = paired(passes(outcomes("+!+-")), passes(outcomes("-+!-")[::-1]))
     assert test is not None
     assert (test.cases, test.first_only, test.second_only) == (2, 1, 0)
-    assert paired(outcomes("!"), outcomes("+")) is None
+    assert pairs("!", "+") is None
 
 
 def test_equal_answers_have_p_one():
-    test = paired(outcomes("+-"), outcomes("+-"))
+    test = pairs("+-", "+-")
     assert test is not None
     assert test.p_value == 1.0
 

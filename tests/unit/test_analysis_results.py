@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lpc_ray.analysis.compare import COMPARISON_FILES, shared_arms, write_comparison
+from lpc_ray.analysis.compare import COMPARISON_FILES, merged, sections_of, shared_arms, write_comparison
+from lpc_ray.analysis.files import json_bytes
 from lpc_ray.analysis.results import parse_results, read_results
 from lpc_ray.analysis.significance import wilson
 from lpc_ray.errors import DataError
@@ -170,6 +171,8 @@ def test_a_bare_share_has_a_score_and_no_interval():
         ({"result": f"1 / {10**12}"}, "wanted at most 1,000,000,000 checks"),
         ({"result": "3 / 4", "figures": {"reward": float("nan")}}, "wanted a mapping of finite numbers"),
         ({"result": "3 / 4", "uncounted_verdicts": {"invalid": "3"}}, "wanted a mapping of counts"),
+        ({"result": "3 / 4", "cases": {"a": 1}}, "wanted a mapping of true and false"),
+        ({"result": "3 / 4", "cases": {"a": True, "b": False}}, "got cases of which 1 of 2 passed beside 3 of 4"),
         ({"status": "empty", "verdict": "invalid"}, "got status 'empty' and verdict 'invalid', wanted one"),
         ({"arm": ""}, "got no name"),
         ({"run": ["r"], "result": "3 / 4"}, "got run = ['r'], wanted text"),
@@ -298,9 +301,10 @@ def test_a_report_of_our_own_is_read_back_with_its_curves():
     assert [curve.points for curve in found.curves] == [((0, 0, 24), (1, 2, 24), (8, 9, 24), (48, 17, 24))]
 
 
+UNCOUNTED = [{"result": "0 / 1 invalid"}, {"status": "empty"}, {"score": 0.25}, {}]
 CELLS = st.one_of(
     st.tuples(st.integers(0, 20), st.just(20)).map(lambda pair: {"passed": pair[0], "total": pair[1]}),
-    st.sampled_from([{"result": "0 / 1 invalid"}, {"status": "empty"}, {"score": 0.25}, {}]),
+    st.sampled_from([{"result": "1 / 2", "cases": {"a": True, "b": False}}, *UNCOUNTED]),
 )
 ENTRIES = st.fixed_dictionaries(
     {"task": st.sampled_from(["t", "u"]), "run": st.sampled_from(["r", "s"])},
@@ -312,14 +316,11 @@ ENTRIES = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None, max_examples=12)
 @given(st.lists(st.tuples(CELLS, ENTRIES), min_size=1, max_size=8))
 def test_a_merged_file_read_again_says_the_same(drawn):
     entries = [{"arm": f"arm-{number}", **cell, **entry} for number, (cell, entry) in enumerate(drawn)]
     runs = parse_results(entries, "f.json")
-    folder = Folder()
-    write_comparison(folder, "Again", runs)
-    again = parse_results(json.loads(folder["results.json"]), "results.json")
+    again = parse_results(json.loads(json_bytes(merged(sections_of(runs)))), "results.json")
     assert [list(part.rows) for part in again] == [list(part.rows) for part in runs]
 
 

@@ -1,7 +1,9 @@
 """Sums over tasks, verdicts per document, break-even and what is inside the noise."""
 
+from dataclasses import replace
+
 import pytest
-from scipy.stats import fisher_exact
+from scipy.stats import binomtest, fisher_exact
 
 from lpc_ray.analysis.aggregate import by_arm
 from lpc_ray.analysis.breakeven import break_even
@@ -9,7 +11,6 @@ from lpc_ray.analysis.contrast import contrasts
 from lpc_ray.analysis.documents import per_document
 from lpc_ray.analysis.row import Row, score_fields
 from lpc_ray.analysis.seeds import spreads
-from lpc_ray.records import Outcome
 
 
 def row(name="arm", passed=None, total=None, **fields) -> Row:
@@ -69,8 +70,9 @@ def test_a_document_goes_to_the_best_seed_and_to_the_better_mean_each():
     assert (verdict.first_best, verdict.second_best, verdict.delta, verdict.by_best) == (10, 12, 2, "second")
     assert (verdict.first_mean, verdict.second_mean, verdict.mean_delta, verdict.by_mean) == (10, 8, -2, "first")
     assert (verdict.first_seeds, verdict.second_seeds) == (1, 3)
-    assert verdict.p_value == fisher_exact([[10, 10], [12, 8]]).pvalue
-    assert verdict.is_noise
+    assert verdict.bests is not None
+    assert verdict.bests.p_value == fisher_exact([[10, 10], [12, 8]]).pvalue
+    assert verdict.bests.is_noise
 
 
 def test_a_mean_is_unknown_where_only_the_best_seed_was_told():
@@ -120,20 +122,28 @@ def test_an_arm_that_scores_less_beyond_noise_repays_nothing():
 def test_the_same_cases_are_compared_pair_by_pair():
     """0 to 6 on the same cases is more than noise (2 / 64), which 54 against 60 of 66 by counts alone is not."""
 
-    def told(marks):
-        return tuple(
-            Outcome(str(i), "pass" if mark else "fail", "", mark, 1, "", 1, 1, 0.1, "") for i, mark in enumerate(marks)
-        )
+    def told(passed):
+        return {str(case): case < passed for case in range(66)}
 
-    rows = [
-        row("full_document", 60, 66, kind="baseline", request_seconds=0.5),
-        row("a", 54, 66, request_seconds=0.1, **SPENT),
-    ]
-    cases = {"full_document": told([1] * 60 + [0] * 6), "a": told([1] * 54 + [0] * 12)}
-    (line,) = break_even(rows, cases)
+    document = row("full_document", 60, 66, kind="baseline", request_seconds=0.5, cases=told(60))
+    arm = row("a", 54, 66, request_seconds=0.1, cases=told(54), **SPENT)
+    (line,) = break_even([document, arm])
     assert (line.requests, line.p_value, line.test) == (None, pytest.approx(2 / 64), "McNemar")
-    (line,) = break_even(rows, {"a": cases["a"]})
+    (found,) = contrasts([document, arm])
+    assert set(found.above) == {"a"} and found.tests == ["McNemar"]
+    (line,) = break_even([replace(document, cases=None), arm])
     assert (line.requests, line.test) == (250, "Fisher")
+    (found,) = contrasts([replace(document, cases=None), arm])
+    assert set(found.noise) == {"a"} and found.tests == ["Fisher"]
+
+
+def test_the_best_arms_of_two_initializers_are_compared_case_by_case():
+    """6 and 12 of 20 on no case in common: McNemar's odds are 6 to 12."""
+    first = initialized("first_k", 6, cases={str(case): case < 6 for case in range(20)})
+    second = initialized("sci", 12, cases={str(case): case >= 6 and case < 18 for case in range(20)})
+    (verdict,) = per_document([first, second])
+    assert verdict.bests is not None
+    assert (verdict.bests.test, verdict.bests.p_value) == ("McNemar", binomtest(6, 18, 0.5).pvalue)
 
 
 def test_a_break_even_with_an_unknown_cost_is_unknown():
@@ -152,7 +162,7 @@ def test_the_leader_of_each_task_is_set_against_every_other_row():
     (found,) = contrasts(rows)
     assert found.leader.name == "a"
     assert set(found.noise) == {"b"} and set(found.above) == {"c"}
-    assert found.p_values["b"] == fisher_exact([[20, 4], [17, 7]]).pvalue
+    assert found.others["b"].p_value == fisher_exact([[20, 4], [17, 7]]).pvalue
 
 
 def test_the_spread_over_seeds_is_the_sample_standard_deviation():
