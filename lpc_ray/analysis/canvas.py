@@ -45,7 +45,7 @@ def drawing(salt: str, num_legend_entries: int, title: str) -> Iterator[tuple[Fi
         axes = figure.add_axes((LEFT / WIDTH, below / height, AXES_WIDTH / WIDTH, AXES_HEIGHT / height))
         axes.grid(axis="y", color=INK, alpha=0.12, linewidth=0.8)
         axes.set_axisbelow(True)
-        axes.set_title(label(title), loc="left", fontsize=11, fontweight="bold")
+        axes.set_title(label(title), loc="left", fontsize=11, fontweight="bold", y=1.0)
         axes.tick_params(length=3)
         yield figure, axes
 

@@ -1,5 +1,6 @@
 """Reports as HTML pages: styles, plots and replies inside them, nothing loaded from anywhere."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,12 @@ def rendered(template: str, **values: Any) -> bytes:
     """Every value is escaped; only the plots are markup already. Control and bidi characters, and a lone surrogate, are
     shown as escapes.
     """
+    html = _environment().get_template(template).render(**values)
+    return html.lstrip().encode("utf-8", "backslashreplace")
+
+
+@functools.cache
+def _environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -82,8 +89,7 @@ def rendered(template: str, **values: Any) -> bytes:
     environment.globals |= {"seed_label": seed_label, "ended_early": ended_early}
     environment.globals |= {"unscored_words": unscored_words, "p_words": p_words}
     environment.filters["zip"] = zip
-    html = environment.get_template(template).render(**values)
-    return html.lstrip().encode("utf-8", "backslashreplace")
+    return environment
 
 
 def _by_topic(words: Sequence[Finding]) -> dict[str, list[str]]:

@@ -354,7 +354,7 @@ def test_a_dry_run_says_which_tasks_have_no_tests(monkeypatch, tmp_path, capsys)
         ('recipe.source.paths=[""]', "source.paths"),
         ("recipe.training.checkpoint_steps=[-5]", "checkpoint_steps"),
         ("store.url=nosuch://x", "nosuch"),
-        ("recipe.training.lr=" + "[" * 3000, "recipe.training.lr"),
+        ("recipe.training.lr=" + "[" * 1000, "recipe.training.lr"),
         ("recipe.sweep.0.seed=-1", r"recipe\.sweep\.0\.seed\.0: got -1, wanted greater than or equal to 0$"),
         ("recipe.sweep.0.num_tokens=[8, x]", r"recipe\.sweep\.0\.num_tokens\.1: got 'x', wanted an integer from 1 on"),
         ("recipe.sweep.0.initializer=strided", r"initializer\.0: got 'strided'.*did you mean 'strided_rope'"),
