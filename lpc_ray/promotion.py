@@ -94,7 +94,8 @@ def _refusal(told: Sequence[float | None], score: float | None, bar: float | Non
     if score < rule.min_score:
         return f"{score:.3f} is below min_score {rule.min_score:g}"
     if bar is not None and (score <= bar or score - bar < rule.margin):
-        return f"{score:.3f} does not beat {rule.beats}, {bar:.3f}, by {rule.margin:g}"
+        by = f", by {rule.margin:g}" if rule.margin else ""
+        return f"{score:.3f} does not beat {rule.beats}, {bar:.3f}{by}"
     spread = max(known) - min(known)
     if rule.max_spread is not None and spread > rule.max_spread:
         return f"a spread of {spread:.3f} over seeds is above max_spread {rule.max_spread:g}"

@@ -95,7 +95,7 @@ def run_scale(config: ScaleConfig, run: Store, carry_out: CarryOut) -> list[Row]
         "focused task": scale.focus,
         "strata": {pick.task: f"{pick.stratum}, skill of {pick.skill_chars:,} characters" for pick in strata.picks},
         "drawn with seed": strata.seed,
-        "promotion": {decision.family: _told(decision) for decision in decisions},
+        "promotion": {decision.family: _told(decision, steps[decision.family]) for decision in decisions},
         "step": "that which was best on the focused task, so that no choice has read a stratum's tests",
     }
     results = RunResults(config.name, f"{config.name}: families on the strata", facts, tuple(found), (), ())
@@ -154,7 +154,10 @@ def stratum_rows(results: TaskResults, run: str, task: str, steps: Mapping[str, 
     return [replace(row, source_tokens=results.source_tokens) for row in table]
 
 
-def _told(decision: Decision) -> str:
-    went = f"goes on with seeds {', '.join(map(str, decision.seeds))}" if decision.seeds else "stays"
-    score = "no score" if decision.score is None else f"{decision.score:.3f}"
-    return f"{score}, {went}: {decision.reason}"
+def _told(decision: Decision, step: int) -> str:
+    score = "no score" if decision.score is None else f"{decision.score:.3f} at step {step}"
+    seeds = ", ".join(map(str, decision.seeds))
+    if decision.is_promoted:
+        return f"{score}: promoted, with seeds {seeds}: it {decision.reason}"
+    went = f"goes on only with seeds {seeds}" if seeds else "stays behind"
+    return f"{score}: not promoted ({decision.reason}), {went}"

@@ -80,7 +80,7 @@ def _aggregate(group: Sequence[Row], tasks: Sequence[str | None]) -> Aggregate:
         uncounted_verdicts.update(scored_row.uncounted_verdicts or {})
     row = Row(
         kind=group[0].kind,
-        name=group[0].name,
+        name=_name(group),
         status=f"{len(scored)} of {len(tasks)} tasks",
         run=group[0].run,
         **{name: getattr(group[0], name) for name in RECIPE},
@@ -97,6 +97,13 @@ def _aggregate(group: Sequence[Row], tasks: Sequence[str | None]) -> Aggregate:
         mean_low=interval[0] if interval else None,
         mean_high=interval[1] if interval else None,
     )
+
+
+def _name(group: Sequence[Row]) -> str:
+    """The arm's; its size is left out where every task has another."""
+    first = group[0]
+    is_one_size = len({row.num_tokens for row in group}) == 1
+    return first.name if is_one_size else first.name.replace(f"-p{first.num_tokens}", "")
 
 
 def _sum(group: Sequence[Row], name: str) -> Any:

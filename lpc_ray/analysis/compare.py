@@ -17,6 +17,7 @@ from lpc_ray.analysis.threshold import THRESHOLDS, Threshold
 from lpc_ray.errors import DataError
 
 COLUMNS = (
+    ("best_step", "step", "{:,}"),
     ("request_tokens", "request tokens", "{:,.1f}"),
     ("prefix_tokens", "prefix tokens", "{:,}"),
     ("prefix_bytes", "prefix bytes", "{:,}"),

@@ -27,8 +27,11 @@ def wilson(passed: int, total: int) -> tuple[float, float]:
 
 
 def bootstrap_mean(values: Sequence[float]) -> tuple[float, float] | None:
-    """The 95 % percentile bootstrap interval of a mean over 9,999 seeded resamples; None for fewer than two values."""
-    if len(values) < 2:
+    """The 95 % percentile bootstrap interval of a mean over 9,999 seeded resamples.
+
+    Returns None for fewer than two values, and for equal ones, of which no resample could differ.
+    """
+    if len(set(values)) < 2:
         return None
     drawn = bootstrap(
         (values,), np.mean, method="percentile", n_resamples=9999, rng=np.random.default_rng(BOOTSTRAP_SEED)

@@ -340,3 +340,4 @@ def test_fishers_test_and_the_bootstrap_are_scipys():
     ).confidence_interval
     assert bootstrap_mean([0.1, 0.5, 0.9]) == (drawn.low, drawn.high)
     assert bootstrap_mean([0.5]) is None
+    assert bootstrap_mean([0.0] * 4) is None, "four failures are not certainty"

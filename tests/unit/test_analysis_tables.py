@@ -28,6 +28,12 @@ def test_a_sum_over_tasks_adds_checks_and_seconds_and_averages_tokens():
     assert (found.row.training_seconds, found.row.trace_generation_seconds, found.row.kl_drift) == (3, None, None)
 
 
+def test_a_prefix_that_is_a_part_of_every_source_is_named_without_a_size():
+    rows = [row(f"a-p{size}-s0", 1, 4, task=f"t{size}", induction="ss", seed=0, num_tokens=size) for size in (64, 80)]
+    assert [found.row.name for found in by_arm(rows)] == ["a-s0"]
+    assert [found.row.name for found in by_arm([replace(one, num_tokens=64) for one in rows])] == ["a-p64-s0"]
+
+
 def test_an_arm_that_lacks_a_task_has_a_count_and_no_score():
     rows = [
         row("a", 1, 4, task="t"),

@@ -133,7 +133,7 @@ def test_the_scale_run_records_strata_and_decisions_and_scores_strata_at_the_foc
     }
     assert {(row.best_step, row.passed, row.total) for row in rows if row.induction == "raw"} == {(16, 9, 19)}
     page = (tmp_path / "comparison.html").read_text()
-    assert "small, skill of" in page and "goes on with seeds 0, 1, 2" in page
+    assert "small, skill of" in page and "promoted, with seeds 0, 1, 2: it meets every bound" in page
 
 
 def test_the_patients_run_gives_a_verdict_per_record_by_best_and_by_mean(tmp_path):
