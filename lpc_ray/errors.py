@@ -28,5 +28,9 @@ class PrefixNotFoundError(LPCError, KeyError):
         return str(self.args[0]) if self.args else ""
 
 
+class ClusterError(LPCError):
+    """A Ray cluster that cannot be joined or started."""
+
+
 class StorageError(LPCError, OSError):
     """A store that cannot be read or written (disk full, read-only, unreachable)."""

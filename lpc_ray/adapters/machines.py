@@ -13,7 +13,7 @@ from lpc_ray.adapters.prefix_tasks import publish_untrained
 from lpc_ray.adapters.ray_train import GroupSetup, start_training_group
 from lpc_ray.console import Console
 from lpc_ray.embedded_model import resolve_model
-from lpc_ray.errors import ConfigError
+from lpc_ray.errors import ClusterError, ConfigError
 from lpc_ray.evidence.baselines import untrained
 from lpc_ray.plan import Plan
 from lpc_ray.recipe import InitializerName
@@ -31,9 +31,10 @@ def connect(plan: Plan) -> None:
     address = cluster.address or os.environ.get("RAY_ADDRESS")
     quiet = {"log_to_driver": False, "logging_level": "ERROR"}
     if address:
-        ray.init(address=address, **quiet)
+        _start_ray(f"cluster.address {address!r}", address=address, **quiet)
     else:
-        ray.init(address="local", num_cpus=cluster.local_cpus, include_dashboard=True, **quiet)
+        local = {"num_cpus": cluster.local_cpus, "include_dashboard": True}
+        _start_ray("a local Ray", address="local", **local, **quiet)
         has = ray.cluster_resources()["CPU"]
         for name, cpus in (("engine", cluster.engine.cpus), ("training", cluster.training.cpus)):
             if cpus > has:
@@ -41,6 +42,16 @@ def connect(plan: Plan) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill` and `ray job stop` end a job as Ctrl-C does
     ray.data.DataContext.get_current().enable_progress_bars = False
     logging.getLogger("ray.data").setLevel(logging.ERROR)
+
+
+def _start_ray(wanted: str, **options: Any) -> None:
+    """Raises: ClusterError, for an address that nothing answers at, or a machine too busy for Ray's own processes."""
+    try:
+        ray.init(**options)
+    except Exception as error:  # Ray raises plain Exception for a dashboard that is late
+        ray.shutdown()
+        told = " ".join(str(error).split())[:300]
+        raise ClusterError(f"{wanted}: got {type(error).__name__} from Ray, wanted a cluster: {told}") from error
 
 
 class Machines:
