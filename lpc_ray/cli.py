@@ -52,12 +52,13 @@ def run_job(
 
 
 def _run_many(many: ScaleConfig | PatientsConfig, work_many: Callable[..., None], options: argparse.Namespace) -> None:
-    first = focus_job(many) if isinstance(many, ScaleConfig) else next(iter(patient_jobs(many).values()))
-    run = Store(store_url(first)) / many.name
+    known = {many.scale.focus: focus_job(many)} if isinstance(many, ScaleConfig) else patient_jobs(many)
+    run = Store(store_url(next(iter(known.values())))) / many.name
     if options.dry_run:
         from lpc_ray.scale_run import draw  # loads what draws the page
 
-        _show(make_plan(first, options.unsandboxed), run)
+        for task, job in known.items():
+            _show(make_plan(job, options.unsandboxed), run / task)
         strata = draw(many).picks if isinstance(many, ScaleConfig) else ()
         for pick in strata:
             print(f"{pick.stratum:<8} {pick.task}, skill of {pick.skill_chars} characters")

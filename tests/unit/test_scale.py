@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from lpc_ray.analysis.ledger import BaselineRecord, StepScore
+from lpc_ray.cli import run_job
 from lpc_ray.errors import ConfigError
 from lpc_ray.evidence.baselines import prompt_baselines, untrained, untrained_name
 from lpc_ray.matrix import arms
@@ -46,6 +47,18 @@ def test_the_longhealth_config_is_a_job_per_patient_with_first_k_and_three_seeds
     assert job.recipe.verification.settings["patients"] == ["patient_12"]
     found = [(arm.initializer, arm.initializer_seed, arm.num_tokens) for arm in arms(job.recipe, [])]
     assert found == [("first_k", 0, 2048), *(("sci", seed, 2048) for seed in range(3))]
+
+
+def test_a_dry_run_over_several_tasks_says_what_exists_in_each_tasks_folder(monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(SCALE.parents[2])
+    arguments = ["--config", str(SCALE), "--dry-run", f"store.url={tmp_path}", "recipe.sweep.0.induction=ss"]
+    run_job("x", None, arguments, work_many=lambda *given: pytest.fail("a dry run works"))
+    told = capsys.readouterr().out
+    assert f"run          {tmp_path}/strata/ledger-gap-fill\n" in told and "traces: some" not in told
+    plan = make_plan(focus_job(load_many(SCALE, arguments[3:])))
+    Store(str(tmp_path)).write_bytes(f"strata/ledger-gap-fill/traces/{plan.arms[0].traces}/0.parquet", b"x")
+    run_job("x", None, arguments, work_many=lambda *given: pytest.fail("a dry run works"))
+    assert capsys.readouterr().out.count("new, traces: some") == 1
 
 
 def test_a_config_of_one_job_names_no_tasks():
