@@ -27,6 +27,7 @@ _GREETING = 'echo ready >&0 && read -r go && exec "$@" </dev/null'
 _AS_ROOT_OF_NOTHING = ["--unshare-user", "--disable-userns", "--uid", "0", "--gid", "0"]
 _PLACE = re.compile(r"\{(/[^}]*)\}")
 _FIRST_SANDBOX_UID = 1_000_000
+_LONGEST_PATH = 4096  # PATH_MAX of Linux, its NUL included
 _ENVIRONMENT = {
     "HOME": "/root",
     "USER": "root",
@@ -128,6 +129,45 @@ def make_enterable(sandbox: Sandbox, folder: str) -> None:
             path.mkdir()
             own(sandbox, path)
         path.chmod(path.stat().st_mode | 0o755)  # bubblewrap enters it as root without capabilities
+
+
+def drop_links_out(sandbox: Sandbox) -> None:
+    """Remove every symbolic link that leads, or could lead, out of the program's own folders: to what is put beside them
+    for the tests, or to the system. One that stays inside by its text, with `..` at its beginning only, is kept.
+
+    Raises: VerificationError.
+    """
+    subprocess.run(
+        ["chmod", "-R", "u+rX", "--", sandbox.home], capture_output=True, check=False
+    )  # find tells what it meant
+    told = ["-type", "l", "-printf", r"%P\0%l\0"]
+    done = subprocess.run(["find", sandbox.home, *told], capture_output=True, check=False)
+    if done.returncode:
+        raise VerificationError(
+            f"sandbox: cannot look through what was left: {os.fsdecode(done.stderr).strip()[-300:]}"
+        )
+    paths = os.fsdecode(done.stdout).split("\0")
+    for path, target in zip(paths[:-1:2], paths[1::2], strict=True):
+        if not _stays_inside(sandbox, path, target):
+            link = sandbox.home / path
+            if len(os.fsencode(link)) < _LONGEST_PATH:
+                link.parent.chmod(link.parent.stat().st_mode | 0o700)
+                link.unlink()
+            else:  # no call takes such a path: all that the link lies in goes
+                remove(sandbox.home.joinpath(*Path(path).parts[:2]))
+
+
+def _stays_inside(sandbox: Sandbox, path: str, target: str) -> bool:
+    """path: of a link, relative to the sandbox's home, none of its folders a link."""
+    root = str(sandbox.home) if sandbox.unsandboxed else "/"
+    parts = target.split("/")
+    while parts and parts[0] in ("..", "."):
+        parts.pop(0)
+    if ".." in parts:
+        return False
+    end = os.path.normpath(os.path.join(root, os.path.dirname(path), target))
+    tops = (os.path.join(root, folder.name) for folder in sandbox.home.iterdir())
+    return any(end == top or end.startswith(f"{top}/") for top in tops)
 
 
 def own(sandbox: Sandbox, folder: Path) -> None:

@@ -22,7 +22,7 @@ from lpc_ray.verification.sandbox import check_available
 from lpc_ray.verification.supervision import MIB, Execution, Limits
 from lpc_ray.verification.task_runner import Preflight, Rules, TestReport, laid_out, preflight, run_program, run_tests
 
-SCORER = "skillsbench/2"
+SCORER = "skillsbench/3"
 LEAK_WORDS = 12
 _ERROR_TAIL = 2000
 
@@ -35,7 +35,7 @@ class Settings(Strict):
 
     tune: Annotated[tuple[str, ...], Field(min_length=1), Distinct]
     held_out: Annotated[tuple[str, ...], Distinct] = ()
-    attempts: Annotated[int, Field(ge=1)] = 3
+    attempts: Annotated[int, Field(ge=1, le=3)] = 3
     seconds: Annotated[float, Field(gt=0)] = 60.0
     test_seconds: Annotated[float, Field(gt=0)] = 120.0
     memory_mib: Annotated[int, Field(ge=256)] = 2048
@@ -148,7 +148,11 @@ def _error_of(done: Execution) -> str | None:
 
 
 def _scored(done: Execution, report: TestReport, names: frozenset[str]) -> Judgement:
-    """`invalid`: what the program left kept the tests, which the reference had passed, from being run to their end."""
+    """Of the tests that the reference passed: one that was skipped, or not even collected, has not been passed. A failed test
+    that the reference did not have keeps a program from passing all.
+
+    `invalid`: there is no report, or one that pytest's exit code contradicts.
+    """
     total = len(names)
     stage: Literal["timeout", "exec_error", "wrong_output"] = "wrong_output"
     if done.exceeded or done.exit_code:
@@ -156,10 +160,10 @@ def _scored(done: Execution, report: TestReport, names: frozenset[str]) -> Judge
     if report.exceeded:
         stage = "timeout" if report.exceeded == "time" else stage
         return Judgement("fail", stage, 0, total, {"reward": 0.0})
-    if not report.names >= names:
-        return Judgement("invalid", stage, 0, total)
-    passed = sum(report.passed[name] for name in names)
-    if (passed == total) != (report.exit_code == 0):
+    passed = sum(report.passed.get(name, False) for name in names)
+    if not all(report.passed.values()):
+        passed = min(passed, total - 1)
+    if not report.is_readable or (passed == total and report.exit_code != 0):
         return Judgement("invalid", stage, 0, total)
     if passed == total:
         return Judgement("pass", "", total, total, {"reward": 1.0})

@@ -15,7 +15,7 @@ from typing import Literal
 
 from lpc_ray.datasets.skillsbench import Task, placements
 from lpc_ray.errors import VerificationError
-from lpc_ray.verification.sandbox import Sandbox, make_enterable, open_sandbox, own, remove
+from lpc_ray.verification.sandbox import Sandbox, drop_links_out, make_enterable, open_sandbox, own, remove
 from lpc_ray.verification.supervision import Execution, Limits
 
 _NOT_FOR_INPUTS = ("usr", "etc", "bin", "lib", "dev", "proc", "runtime", "tests", "logs", "program", "solution")
@@ -40,7 +40,10 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class TestReport:
-    """What pytest said: test → whether it passed; skipped ones are absent. `exit_code`: pytest's; `exceeded`: a limit."""
+    """What pytest said: test → whether it passed; skipped ones are absent. `exit_code`: pytest's; `exceeded`: a limit.
+
+    is_readable: False where there is no report, or none that can be read.
+    """
 
     __test__ = False
 
@@ -48,6 +51,7 @@ class TestReport:
     exit_code: int
     exceeded: str = ""
     reason: str = ""
+    is_readable: bool = True
 
     @property
     def names(self) -> frozenset[str]:
@@ -111,6 +115,7 @@ def run_reference(sandbox: Sandbox, workdir: str, task: Task, rules: Rules) -> E
 def run_tests(sandbox: Sandbox, workdir: str, task: Task, rules: Rules) -> TestReport:
     """Run the task's tests on what the program left. Raises: VerificationError when the sandbox cannot run."""
     assert task.tests is not None
+    drop_links_out(sandbox)
     make_enterable(sandbox, workdir)
     with _beside(sandbox, "tests") as tests, _beside(sandbox, "logs") as logs:
         shutil.copytree(task.tests, tests, dirs_exist_ok=True)
@@ -129,11 +134,12 @@ def _report(path: Path, done: Execution) -> TestReport:
     if done.exceeded:
         return TestReport({}, done.exit_code, done.exceeded, told)
     if path.is_symlink() or not path.is_file() or path.stat().st_size > _REPORT_BYTES:
-        return TestReport({}, done.exit_code, reason=f"no report; pytest exited with {done.exit_code}: {told}")
+        reason = f"no report; pytest exited with {done.exit_code}: {told}"
+        return TestReport({}, done.exit_code, reason=reason, is_readable=False)
     try:
         cases = ElementTree.fromstring(path.read_bytes()).iter("testcase")
     except (ElementTree.ParseError, LookupError, ValueError) as error:  # not XML, or in an encoding that nobody knows
-        return TestReport({}, done.exit_code, reason=f"malformed report: {error}")
+        return TestReport({}, done.exit_code, reason=f"malformed report: {error}", is_readable=False)
     passed = {
         f"{case.get('classname')}::{case.get('name')}": case.find("failure") is None and case.find("error") is None
         for case in cases

@@ -183,12 +183,55 @@ def test_an_input_that_would_go_into_the_system_confounds_the_task(tmp_path):
     assert outcome.verdict == "harness_confounded" and "an input goes to /usr" in verifier.benchmark.readiness()[0]
 
 
-def test_leavings_that_keep_the_tests_from_being_collected_are_invalid_and_not_zero(tmp_path):
-    test = "text = open('/root/out').read() if __import__('os').path.exists('/root/out') else ''\n"
-    test += "assert text != 'bad'\ndef test_out():\n    assert text == 'done\\n'\n"
+READ = "import os, pytest\ntext = open('/root/out').read() if os.path.exists('/root/out') else ''\n"
+EACH = "@pytest.mark.parametrize('word', text.split())\ndef test_word(word):\n"
+PLAIN = "def test_out():\n    assert text == 'done\\n'\n"
+
+
+@pytest.mark.parametrize(
+    ("test", "left", "passed", "total"),
+    [
+        (READ + "assert text != 'bad'\n" + PLAIN, "bad", 0, 1),
+        (READ + PLAIN + "def test_skipped():\n    if text == 'bad':\n        pytest.skip()\n", "bad", 0, 2),
+        (READ + EACH + "    assert word == 'done'\n", "no", 0, 1),
+        (READ + EACH + "    assert len(word) > 3\n", "done do", 0, 1),
+    ],
+)  # fmt: skip
+def test_tests_that_a_programs_leavings_keep_from_running_have_not_been_passed(tmp_path, test, left, passed, total):
     verifier = _verifier(tmp_path, _task(tmp_path, test), tune=["t"])
-    [outcome] = verifier.verify(Subject("s"), "tune", Scripted(_block("open('/root/out', 'w').write('bad')")))
-    assert (outcome.verdict, outcome.total) == ("invalid", 1)
+    [outcome] = verifier.verify(Subject("s"), "tune", Scripted(_block(f"open('/root/out', 'w').write({left!r})")))
+    assert (outcome.verdict, outcome.stage, outcome.passed, outcome.total) == ("fail", "wrong_output", passed, total)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "os.symlink('/tests/expected', '/root/out')",
+        "os.symlink('../tests/expected', '/root/out')",
+        "os.symlink('/tests/expected', '/tmp/it'); os.symlink('/tmp/it', '/root/out')",
+        "os.symlink('/proc/self/root/tests/expected', '/root/out')",
+        "os.symlink('/', '/root/all'); os.symlink('all/tests/expected', '/root/out')",
+        "os.makedirs('/root/a/b'); os.symlink('/root', '/root/a/b/up'); os.symlink('a/b/up/../tests/expected', '/root/out')",
+        "os.mkdir('a'); os.symlink('/tests/expected', 'a/it'); os.symlink('a/it', '/root/out'); os.chmod('a', 0o111)",
+        "for _ in range(30): os.mkdir('d' * 200); os.chdir('d' * 200)\nos.symlink('/tests/expected', 'out')",
+    ],
+)  # fmt: skip
+def test_a_link_to_the_ground_truth_is_no_answer(tmp_path, program):
+    folder = _task(tmp_path, "def test_out():\n    assert open('/root/out').read() == open('/tests/expected').read()\n")
+    (folder / "t" / "tests" / "expected").write_text("done\n")
+    verifier = _verifier(tmp_path, folder, tune=["t"], attempts=1)
+    [outcome] = verifier.verify(Subject("s"), "tune", Scripted(_block(f"import os\n{program}")))
+    assert (outcome.verdict, outcome.stage, outcome.passed, outcome.total) == ("fail", "wrong_output", 0, 1)
+
+
+@pytest.mark.parametrize("target", ["kept", "/root/a/kept", "../a/kept", "./kept"])
+def test_a_link_inside_a_programs_own_folders_is_kept(tmp_path, target):
+    folder = _task(tmp_path, GOOD.replace("/root/out", "/root/a/out"), "mkdir /root/a; echo done > /root/a/out")
+    verifier = _verifier(tmp_path, folder, tune=["t"])
+    program = "import os\nos.mkdir('/root/a')\nopen('/root/a/kept', 'w').write('done\\n')\n"
+    program += f"os.symlink({target!r}, '/root/a/out')"
+    [outcome] = verifier.verify(Subject("s"), "tune", Scripted(_block(program)))
+    assert outcome.verdict == "pass"
 
 
 @pytest.mark.parametrize(
