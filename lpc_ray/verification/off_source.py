@@ -16,7 +16,7 @@ from lpc_ray.textfile import read_rows
 from lpc_ray.verification.base import Benchmark, Examination, judged, rows_of
 from lpc_ray.verification.short_answer import DistinctCases, is_answered, normalise
 
-SCORER = "off_source/2"
+SCORER = "off_source/3"
 SPLIT = "held_out"
 _ABSTAINS = re.compile(
     r"\b(?:(?:do|does|did) ?(?:n[o']t|not) (?:know|say|mention|specify|state|contain|have)|(?:is|are|was) ?(?:n[o']t|not) "
