@@ -9,6 +9,7 @@ import yaml
 
 from lpc_ray.config import JobConfig, load
 from lpc_ray.console import Parser, exit_on_error
+from lpc_ray.errors import ConfigError
 from lpc_ray.plan import Plan, make_plan
 from lpc_ray.scale import PatientsConfig, ScaleConfig, focus_job, load_many, patient_jobs
 from lpc_ray.storage import Store, absolute, check_url
@@ -32,7 +33,11 @@ def run_job(
     """
     options = _options(description, arguments, has_preview=preview is not None)
     with exit_on_error():
-        many = load_many(options.config, options.override) if work_many else None
+        many = load_many(options.config, options.override)
+        if many and not work_many:
+            raise ConfigError(
+                f"config {options.config}: got several tasks, which only jobs/pi_scale.py runs, wanted a job of one"
+            )
         if many and work_many:
             _run_many(many, work_many, options)
             return

@@ -215,6 +215,12 @@ class GateRecipe(Strict):
     max_accuracy_drop: Annotated[float, Field(ge=-1, le=1)] | None = None
     min_abstention: Annotated[float, Field(ge=0, le=1)] | None = None
 
+    @model_validator(mode="after")
+    def _has_a_threshold(self) -> "GateRecipe":
+        if not self.model_dump(exclude_none=True):
+            raise ValueError(f"recipe.gate: got no threshold, wanted one of {', '.join(type(self).model_fields)}")
+        return self
+
 
 class SweepEntry(Strict):
     """One product of axes; a plain value is an axis of one. `num_tokens`: an integer, or a fraction of the source."""

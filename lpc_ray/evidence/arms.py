@@ -1,6 +1,5 @@
 """Arms as the analysis shows them, from checkpoints, outcomes and traces."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from lpc_ray.analysis.ledger import ArmRecord, StepScore, best_step
@@ -15,10 +14,8 @@ from lpc_ray.handles import ARTIFACTS
 from lpc_ray.matrix import Arm
 from lpc_ray.plan import Plan
 from lpc_ray.recipe import GENERAL
-from lpc_ray.records import Outcome
 from lpc_ray.storage import Store
 from lpc_ray.traces import TraceStore
-from lpc_ray.verification.gate import judge
 from lpc_ray.verification.outcomes import OutcomeStore, Verifier
 
 OFF_SOURCE_FIELDS = ("kl_drift", "accuracy_change", "accuracy_bare", "abstention", "abstention_bare")
@@ -86,17 +83,25 @@ def arm_record(plan: Plan, run: Store, arm: Arm) -> ArmRecord:
         target_tokens_seen=checkpoints[scores[-1].step].targets_seen if scores else 0,
         expected_requests=plan.config.report.expected_requests,
         observed_requests=_observed(plan).get(arm.name),
-        **(_off_source_fields(plan, run, best.digest, held_out) if best else {}),
+        **(_off_source_fields(plan, run, best.digest) if best else {}),
     )
 
 
 def check_reportable(plan: Plan, run: Store, arms: list[ArmRecord]) -> None:
-    """Raises: DataError when a report of `arms` would be empty or untrue: none was begun, or an ended one has no scores."""
+    """Raises: DataError when a report of `arms` would be empty or untrue: none was begun, an ended one has no scores, or
+    there are scores of another protocol only.
+    """
     if not any(ArmStore(run, arm.arm_id).checkpoints() for arm in arms):
         others = len(run.names("arms"))
         raise DataError(
             f"{run}: got no checkpoint of this recipe's {len(arms)} arms (fingerprint {plan.fingerprint}), wanted at least "
             f"one; it holds {others} arm(s) of other recipes. Nothing was written"
+        )
+    others = [name for name in run.names("outcomes") if name != plan.protocol]
+    if others and not run.names(f"outcomes/{plan.protocol}"):
+        raise DataError(
+            f"{run}: got scores of the protocols {', '.join(others)} only, wanted some of this config's {plan.protocol}: "
+            "cases, system message, max_tokens, scorer or model differ. Nothing was written"
         )
     for arm in arms:
         if not arm.steps and ArmStore(run, arm.arm_id).end(plan.protocol) is not None:
@@ -127,17 +132,15 @@ def _observed(plan: Plan) -> dict[str, int]:
     return {} if served is None else observed_requests(served)
 
 
-def _off_source_fields(plan: Plan, run: Store, digest: str, held_out: Sequence[Outcome]) -> dict[str, Any]:
-    """The ledger's columns on what a prefix does off its source, and the gate's word once there is a held-out score."""
-    damage, gate = damage_of(plan, run, digest), plan.config.recipe.gate
+def _off_source_fields(plan: Plan, run: Store, digest: str) -> dict[str, Any]:
+    """The ledger's columns on what a prefix does off its source, and the gate's word as the artifact tells it."""
+    damage = damage_of(plan, run, digest)
     fields: dict[str, Any] = {}
     if damage is not None:
         fields = {name: getattr(damage, name) for name in OFF_SOURCE_FIELDS}
-    scored = [outcome for outcome in held_out if outcome.verdict in SCORED]
-    total = sum(outcome.total for outcome in scored)
-    if gate is not None and total:
-        verdict = judge(gate, sum(outcome.passed for outcome in scored) / total, damage)
-        fields["gate"] = "passed" if verdict.passed else "; ".join(verdict.reasons)
+    told = stored_manifest(run / ARTIFACTS, digest).verification.get("gate")
+    if told:
+        fields["gate"] = "passed" if told["passed"] else "; ".join(told["reasons"])
     return fields
 
 

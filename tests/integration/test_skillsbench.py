@@ -221,7 +221,7 @@ def test_a_link_to_the_ground_truth_is_no_answer(tmp_path, program):
     (folder / "t" / "tests" / "expected").write_text("done\n")
     verifier = _verifier(tmp_path, folder, tune=["t"], attempts=1)
     [outcome] = verifier.verify(Subject("s"), "tune", Scripted(_block(f"import os\n{program}")))
-    assert (outcome.verdict, outcome.stage, outcome.passed, outcome.total) == ("fail", "wrong_output", 0, 1)
+    assert (outcome.verdict, outcome.passed, outcome.total) == ("fail", 0, 1)
 
 
 @pytest.mark.parametrize("target", ["kept", "/root/a/kept", "../a/kept", "./kept"])

@@ -372,6 +372,7 @@ def test_a_dry_run_says_which_tasks_have_no_tests(monkeypatch, tmp_path, capsys)
             r"checkpoint_steps: got \[1000\], wanted ascending steps of at most",
         ),
         ("recipe.source=3", r"recipe\.source: got 3, wanted a mapping$"),
+        ("recipe.gate={}", r"recipe\.gate: got no threshold, wanted one of min_held_out, max_kl_drift"),
     ],
 )
 def test_values_without_sense_are_refused_by_name(config_file, override, message):

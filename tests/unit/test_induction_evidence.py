@@ -3,19 +3,24 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from lpc_ray.analysis.report import write_report
 from lpc_ray.arm_store import ArmStore, Checkpoint
+from lpc_ray.artifact import publish, tell
 from lpc_ray.config import load
 from lpc_ray.errors import DataError, StorageError
 from lpc_ray.evidence.arms import arm_record, check_reportable, trace_counts
 from lpc_ray.evidence.induction import add_induction_seconds, induction_reports, judge_induction
+from lpc_ray.handles import ARTIFACTS
 from lpc_ray.inducer import Inducer
 from lpc_ray.plan import make_plan
+from lpc_ray.records import Outcome
 from lpc_ray.storage import Store
 from lpc_ray.traces import TraceStore
 from lpc_ray.verification.outcomes import OutcomeStore
 from tests.scripted import Teacher, reply
+from tests.tiny import tiny_identity, tiny_model
 
 ROOT = Path(__file__).resolve().parents[2]
 SWEEP = "recipe.sweep=[{induction: ss, objective: kl, initializer: first_k}]"
@@ -77,9 +82,30 @@ def test_a_report_of_no_arm_or_of_missing_scores_is_refused(plan, tmp_path):
         check()
     store.add_checkpoint(Checkpoint(0, "d" * 32, None, None, 0, 0, 0.0))
     check()
+    OutcomeStore(run, "another").put("no_context", "tune", [])
+    with pytest.raises(
+        DataError, match=f"scores of the protocols another only, wanted some of .* {plan.protocol}: .*Nothing"
+    ):
+        check()
+    OutcomeStore(run, plan.protocol).put("no_context", "tune", [])
+    check()
     store.set_end(plan.protocol, "stopped", 0)
     with pytest.raises(DataError, match="has ended, but its scores are missing"):
         check()
+
+
+def test_the_gates_word_in_a_report_is_the_artifacts(plan, tmp_path):
+    run, [arm] = Store(str(tmp_path)), plan.arms
+    told = publish(run / ARTIFACTS, torch.ones(3, 3, 2, 8), torch.ones(3, 3, 2, 8), tiny_identity(tiny_model()), 1)
+    ArmStore(run, arm.id).add_checkpoint(Checkpoint(0, told.digest, None, None, 0, 0, 0.0))
+    for split in ("tune", "held_out"):
+        outcome = Outcome(f"{split}-1", "pass", "", 1, 1, "", 1, 1, 0.1, plan.protocol)
+        OutcomeStore(run, plan.protocol).put(told.digest, split, [outcome])
+    assert arm_record(plan, run, arm).gate is None
+    tell(run / ARTIFACTS, told.digest, {"gate": {"passed": False, "reasons": ["got held_out 0, wanted at least 0.5"]}})
+    assert arm_record(plan, run, arm).gate == "got held_out 0, wanted at least 0.5"
+    tell(run / ARTIFACTS, told.digest, {"gate": {"passed": True, "reasons": []}})
+    assert arm_record(plan, run, arm).gate == "passed"
 
 
 @pytest.mark.parametrize("damage", ["{}", "[1]", '{"step": 1, "colour": "red"}'])

@@ -61,6 +61,13 @@ def test_a_dry_run_over_several_tasks_says_what_exists_in_each_tasks_folder(monk
     assert capsys.readouterr().out.count("new, traces: some") == 1
 
 
+@pytest.mark.parametrize("config", [SCALE, PATIENTS])
+def test_a_single_stage_refuses_a_config_of_several_tasks(config, capsys):
+    with pytest.raises(SystemExit):
+        run_job("x", lambda plan, run: pytest.fail("nothing is run"), ["--config", str(config)])
+    assert "got several tasks, which only jobs/pi_scale.py runs, wanted a job of one" in capsys.readouterr().err
+
+
 def test_a_config_of_one_job_names_no_tasks():
     assert load_many(SCALE.with_name("pi_scale.cpu.yaml")) is None
 
