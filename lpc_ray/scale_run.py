@@ -77,7 +77,7 @@ def wrapped_tokens(table: Sequence[Row]) -> int | None:
 
 
 def run_scale(config: ScaleConfig, run: Store, carry_out: CarryOut) -> list[Row]:
-    """The focused task, the promotion and the strata, of whose rows the page tells.
+    """The focused task, the promotion and the strata. The page tells of all; returns the rows of the strata.
 
     Raises: ConfigError for a focus that is no task or cannot be scored, or where no family goes on.
     """
@@ -90,7 +90,13 @@ def run_scale(config: ScaleConfig, run: Store, carry_out: CarryOut) -> list[Row]
     run.write_json(PROMOTION_FILE, promotion_record(config, decisions, steps))
     found: list[Row] = []
     for job, task in zip(stratum_jobs(config, strata.tasks, decisions, steps), strata.tasks, strict=True):
-        found += stratum_rows(carry_out(job, run / task), config.name, task, steps)
+        found += task_rows(carry_out(job, run / task), config.name, task, steps)
+    focus = f"{config.name}, focused task"
+    chosen_on = {
+        "read these scores as": "those by which each arm's step and the families were chosen, so better than on another task"
+    }
+    tried = task_rows(focused, focus, scale.focus)
+    first = RunResults(focus, f"{focus}: every family", chosen_on, tuple(tried), tuple(curves(focused.arms)), ())
     facts = {
         "focused task": scale.focus,
         "strata": {pick.task: f"{pick.stratum}, skill of {pick.skill_chars:,} characters" for pick in strata.picks},
@@ -99,7 +105,7 @@ def run_scale(config: ScaleConfig, run: Store, carry_out: CarryOut) -> list[Row]
         "step": "that which was best on the focused task, so that no choice has read a stratum's tests",
     }
     results = RunResults(config.name, f"{config.name}: families on the strata", facts, tuple(found), (), ())
-    write_comparison(run, f"lpc_ray: {config.name}", [results])
+    write_comparison(run, f"lpc_ray: {config.name}", [results, first])
     return found
 
 
@@ -144,11 +150,13 @@ def promotion_record(config: ScaleConfig, decisions: Sequence[Decision], steps: 
     return {"focus": config.scale.focus, "rule": rule, "decisions": told}
 
 
-def stratum_rows(results: TaskResults, run: str, task: str, steps: Mapping[str, int]) -> list[Row]:
-    """The ledger of one stratum's task: each arm at the step its family was given, and the baselines."""
+def task_rows(results: TaskResults, run: str, task: str, steps: Mapping[str, int] | None = None) -> list[Row]:
+    """The ledger of one task: each arm at the step that `steps` gives its family, else at its own best, and the baselines."""
     arms = []
     for arm in results.arms:
-        at = tuple(score for score in arm.steps if score.step == steps[arm.induction])
+        best = best_step(arm.steps)
+        step = steps[arm.induction] if steps is not None else best.step if best else None
+        at = tuple(score for score in arm.steps if score.step == step)
         arms.append(replace(arm, steps=at, held_out=tuple(results.tune(at[0].digest)) if at else ()))
     table = rows(arms, [replace(baseline, held_out=baseline.tune) for baseline in results.baselines], run, task)
     return [replace(row, source_tokens=results.source_tokens) for row in table]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from lpc_ray.analysis.ledger import BaselineRecord, StepScore
+from lpc_ray.analysis.results import read_results
 from lpc_ray.cli import run_job
 from lpc_ray.errors import ConfigError
 from lpc_ray.evidence.baselines import prompt_baselines, untrained, untrained_name
@@ -153,6 +154,12 @@ def test_the_scale_run_records_strata_and_decisions_and_scores_strata_at_the_foc
     }
     assert {(row.best_step, row.passed, row.total) for row in rows if row.induction == "raw"} == {(16, 9, 19)}
     page = (tmp_path / "comparison.html").read_text()
+    again = {part.run: part for part in read_results([tmp_path / "results.json"])}
+    tried = again["strata, focused task"].rows
+    assert {(row.name, row.best_step, row.passed) for row in tried if row.kind == "arm"} == {
+        ("ss-s0", 16, 9), ("raw-s0", 16, 9),
+    }  # fmt: skip
+    assert list(again["strata"].rows) == rows
     assert "small, skill of" in page and "promoted, with seeds 0, 1, 2: it meets every bound" in page
 
 
