@@ -108,7 +108,7 @@ def _show(plan: Plan, run: Store) -> None:
     print(yaml.safe_dump(plan.config.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
     print(f"fingerprint  {plan.fingerprint}\nprotocol     {plan.protocol}\nrun          {run}")
     print(f"source       {len(plan.documents)} document(s), {len(plan.material)} tokens; {len(plan.cases)} cases\n")
-    for line in plan.benchmark.untested():
+    for line in plan.benchmark.caveats():
         print(line)
     for number, arm in enumerate(plan.arms, start=1):
         steps = [name for name in run.names(f"arms/{arm.id}") if name.startswith("step-")]

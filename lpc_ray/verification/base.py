@@ -65,8 +65,8 @@ class Benchmark(ABC):
         """A line on each thing that this kind had to try out beforehand; kinds that run nothing have none."""
         return []
 
-    def untested(self) -> list[str]:
-        """A line on each case that cannot be scored, as far as can be told without running anything."""
+    def caveats(self) -> list[str]:
+        """A line on each case whose score would not be what it seems, as far as can be told without running anything."""
         return []
 
     def is_stale(self, outcome: Outcome) -> bool:

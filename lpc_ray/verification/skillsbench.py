@@ -55,9 +55,16 @@ class SkillsBench(Benchmark):
         limits = [[rule.seconds, rule.memory_bytes] for rule in (self.rules.program, self.rules.tests)]
         return [SCORER, rows_of(self.cases), self.digests, self.attempts, limits]
 
-    def untested(self) -> list[str]:
-        told = "got no tests (test_*.py), so its outcomes will be empty: they are not scored"
-        return [f"task {name}: {told}" for name, task in self.tasks.items() if task.tests is None]
+    def caveats(self) -> list[str]:
+        untested = "got no tests (test_*.py), so its outcomes will be empty: they are not scored"
+        told = [f"task {name}: {untested}" for name, task in self.tasks.items() if task.tests is None]
+        for name, task in self.tasks.items():
+            shared = leaked(task.instruction, task.skills)
+            if shared:
+                told.append(
+                    f"task {name}: its instruction holds words of the skill, which every arm then has: {shared!r}"
+                )
+        return told
 
     def without_sandbox(self) -> "SkillsBench":
         return replace(self, rules=replace(self.rules, unsandboxed=True))

@@ -331,7 +331,7 @@ def test_a_dry_run_loads_neither_torch_nor_any_framework():
     assert "curated-ntp-strided_rope-p128-s0" in result.stdout
 
 
-def test_a_dry_run_says_which_tasks_have_no_tests(monkeypatch, tmp_path, capsys):
+def test_a_dry_run_says_which_tasks_have_no_tests_and_which_tell_their_skill(monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(ROOT)
     for name in ("bare", "tested"):
         (tmp_path / name / "tests").mkdir(parents=True)
@@ -340,8 +340,18 @@ def test_a_dry_run_says_which_tasks_have_no_tests(monkeypatch, tmp_path, capsys)
     kind = (
         f"recipe.verification={{kind: skillsbench, cases: {tmp_path}, settings: {{tune: [bare], held_out: [tested]}}}}"
     )
+    rule = "one two three four five six seven eight nine ten eleven twelve"
+    skill = tmp_path / "bare" / "environment" / "skills" / "s" / "SKILL.md"
+    skill.parent.mkdir(parents=True)
+    skill.write_text(f"Mind: {rule} thirteen")
+    (tmp_path / "bare" / "instruction.md").write_text(f"Count: {rule}!")
     run_job("x", None, ["--dry-run", kind])
     told = capsys.readouterr().out
+    assert "task bare: its instruction holds words of the skill" not in told
+    (tmp_path / "bare" / "instruction.md").write_text(f"Count: {rule} and stop.")
+    run_job("x", None, ["--dry-run", kind])
+    told = capsys.readouterr().out
+    assert f"task bare: its instruction holds words of the skill, which every arm then has: {rule!r}\n" in told
     assert "task bare: got no tests (test_*.py), so its outcomes will be empty: they are not scored\n" in told
     assert "task tested" not in told
 
