@@ -16,6 +16,7 @@ _DIGIT = r"\d¼-¾⅐-⅞↉"
 _HAS_DIGIT = re.compile(f"[{_DIGIT}]")
 _MARKER = re.compile(r"#{4,}")
 _THOUSANDS = re.compile(r"(?<=\d)(?:[\u00a0\u202f\u2009]|\{,\}|\\,)(?=\d)")
+_SPACED_GROUPS = re.compile(r"(?<![\d.,/:])\d{1,3}(?: \d{3})+(?!\d)")  # one number or several: nobody knows
 _SPACED_OPERATOR = re.compile(r"(?<=\d)[ \t]*([-−–+*/×÷·x])[ \t]*(?=[$€£]?\d)")
 _APART = re.compile(r"[\s=≈|]|(?<=[^\W\d_]):")
 _AROUND = re.compile(r"[]()[{}<>*_`~#\"“”‘’\\]+")
@@ -94,9 +95,10 @@ def marked_number(text: str) -> Decimal | None:
 
 def last_number(text: str) -> Decimal | None:
     """The number that the last word with a digit is, beside markup, money signs, a unit and closing punctuation; None where
-    that word is a fraction, a time, a range or another expression: a part of one is never read.
+    that word is a fraction, a time, a range, groups of digits (1 000) or another expression: a part of one is never read.
     """
-    words = _APART.split(_SPACED_OPERATOR.sub(r"\1", _THOUSANDS.sub(",", text)))
+    joined = _SPACED_GROUPS.sub(lambda groups: groups[0].replace(" ", "·"), _THOUSANDS.sub(",", text))
+    words = _APART.split(_SPACED_OPERATOR.sub(r"\1", joined))
     word = next((word for word in reversed(words) if _HAS_DIGIT.search(word)), "")
     pieces = list(filter(None, _AROUND.split(word)))
     with_digit = [place for place, piece in enumerate(pieces) if _HAS_DIGIT.search(piece)]

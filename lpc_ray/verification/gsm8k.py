@@ -17,7 +17,7 @@ from lpc_ray.errors import DataError
 from lpc_ray.records import Ask, Case, digest_of
 from lpc_ray.verification.base import Benchmark, Examination, judged, rows_of
 
-SCORER = "gsm8k/2"
+SCORER = "gsm8k/3"
 
 
 class Settings(Strict):

@@ -71,6 +71,8 @@ def _verifier(tmp_path, recipe: VerificationRecipe, system: str | None = None) -
         ("#### 1e3", "1000"),
         ("#### 1.5E-2", "0.015"),
         ("#### 1\u00a0234\u202f567\u2009890", "1234567890"),
+        ("#### 2000 100", "100"),
+        ("#### 5 18", "18"),
         ("#### x=18", "18"),
         ("#### Answer:18", "18"),
         ("#### Step 3: 18", "18"),
@@ -102,6 +104,8 @@ def _verifier(tmp_path, recipe: VerificationRecipe, system: str | None = None) -
                 "3-5",
                 "18/2",
                 "1_000",
+                "1 000",
+                "$12 345 678",
                 "A4",
             )
         ),
