@@ -63,6 +63,12 @@ def run_patients(config: PatientsConfig, run: Store, carry_out: CarryOut) -> lis
         "questions that choose the step": config.patients.num_tune,
         "source tokens": "wrapped: what the record adds to a prompt; where no prompt held it, the record's own",
     }
+    whole = {row.task for row in found if row.name == "full_document" and row.prompt_tokens is not None}
+    too_long = [patient for patient in jobs if patient not in whole]
+    if too_long:
+        facts["no row with the whole record"] = (
+            f"{', '.join(too_long)}: the engine's context does not hold it with a question and its reply"
+        )
     results = RunResults(config.name, f"{config.name}: records of LongHealth", facts, tuple(found), tuple(lines), ())
     thresholds = next(iter(jobs.values())).report.thresholds
     write_comparison(run, f"lpc_ray: {config.name}", [results], thresholds)

@@ -189,6 +189,9 @@ def test_the_patients_run_gives_a_verdict_per_record_by_best_and_by_mean(tmp_pat
     assert {row.source_tokens for row in rows if row.task != "patient_06"} == {9603}
     assert {row.source_tokens for row in rows if row.task == "patient_06"} == {9_700 - 40}
     (run,) = json.loads((tmp_path / "results.json").read_text())["runs"]
+    assert run["facts"]["no row with the whole record"].startswith(
+        "patient_05, patient_12, patient_18: the engine's context"
+    )
     told = {line["task"]: (line["by_best"], line["by_mean"], line["mean_delta"]) for line in run["documents"]}
     assert told["patient_05"] == ("second", "first", -2.0)
     assert {task: told[task] for task in told if task != "patient_05"} == {
