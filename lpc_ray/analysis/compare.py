@@ -6,6 +6,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from lpc_ray.analysis.curves import written_curves
 from lpc_ray.analysis.files import FolderWriter, csv_bytes, json_bytes
 from lpc_ray.analysis.page import rendered
 from lpc_ray.analysis.pareto import ParetoRow, shared_axes
@@ -128,7 +129,9 @@ def sections_of(runs: Sequence[RunResults], thresholds: Sequence[Threshold] = TH
 
 
 def merged(sections: Sequence[Section]) -> dict[str, Any]:
-    """What results.json holds beside its title: `rows`, which can be read and merged again, and each run's tables."""
+    """What results.json holds beside its title: `rows` and, for each run, its title, facts and curves, all of which
+    can be read and merged again, and its tables.
+    """
     rows = [
         asdict(row) | {"is_on_frontier": place.is_on_frontier, "dominated_by": place.dominated_by}
         for section in sections
@@ -140,6 +143,7 @@ def merged(sections: Sequence[Section]) -> dict[str, Any]:
             "title": section.results.title,
             "facts": section.results.facts,
             "ignored_keys": section.results.ignored,
+            **written_curves(section.results.curves),
             "ranked_by": section.tables.axes,
             "by_arm": [
                 asdict(found) | {"dominated_by": place.dominated_by}

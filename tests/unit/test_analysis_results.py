@@ -6,6 +6,8 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -321,7 +323,83 @@ def test_a_merged_file_read_again_says_the_same(drawn):
     entries = [{"arm": f"arm-{number}", **cell, **entry} for number, (cell, entry) in enumerate(drawn)]
     runs = parse_results(entries, "f.json")
     again = parse_results(json.loads(json_bytes(merged(sections_of(runs)))), "results.json")
-    assert [list(part.rows) for part in again] == [list(part.rows) for part in runs]
+    assert again == runs
+
+
+def reread(runs):
+    """The runs of the results.json that compares `runs`."""
+    folder = Folder()
+    write_comparison(folder, "Compared", runs)
+    return parse_results(json.loads(folder["results.json"], parse_constant=pytest.fail), "out/results.json")
+
+
+def test_the_published_runs_written_and_read_again_say_the_same():
+    runs = read_results(sorted((ROOT / "data" / "published").glob("*.json")))
+    again = reread(runs)
+    assert again == runs and len(again) == 8
+    (convergence,) = (found for found in again if found.run == "a100-convergence")
+    assert (len(convergence.curves), convergence.facts["hardware"], convergence.rows) == (9, "A100", ())
+    assert convergence.curves[0].reached[Fraction(12, 19)] == 8
+
+
+def test_measured_curves_written_and_read_again_say_the_same(tmp_path):
+    from lpc_ray.analysis.convergence import curves
+    from lpc_ray.analysis.report import ReportSubject, write_report
+
+    arms = [arm(held_out=outcomes(60, 41)), arm("new", steps=(), held_out=(), status="unfinished", num_tokens=64)]
+    folder = Folder()
+    write_report(folder, "Harbour", FACTS, arms, BASELINES, subject=ReportSubject("r", "doc"))
+    (report,) = parse_results(json.loads(folder["report.json"]), "report.json")
+    whole = replace(report, curves=tuple(curves(arms)), ignored=("gpu",))
+    assert [(curve.ended, len(curve.points)) for curve in whole.curves] == [
+        ("finished at step 48", 4),
+        ("unfinished", 0),
+    ]
+    told = {
+        "run": "s",
+        "title": "S",
+        "curves": [{"rows": [CURVE]}],
+        "convergence": [dict(arm="b", step=1, passed=0, total=0)],
+    }
+    assert reread([whole, *parse_results(told, "s.json")]) == [whole, *parse_results(told, "s.json")]
+    path = saved(tmp_path, "results.json", merged(sections_of([report])) | {"runs": [{"run": "r", "title": "R"}]})
+    assert [(found.title, found.curves) for found in read_results([path])] == [("R", ())]
+
+
+SHARES = st.tuples(st.integers(0, 19), st.integers(19, 40)).map(lambda pair: f"{pair[0]} / {pair[1]}")
+CHECKPOINTS = st.dictionaries(st.integers(0, 50), st.integers(0, 9), max_size=5)
+
+
+@given(st.dictionaries(st.sampled_from("abc"), SHARES), st.dictionaries(st.sampled_from("cde"), CHECKPOINTS), st.text())
+def test_curves_of_any_run_written_and_read_again_are_the_same(bests, measured, title):
+    told = [{"arm": name, "reached": {best: 3}, "best": best} for name, best in bests.items()]
+    points = [
+        {"arm": name, "step": step, "passed": passed, "total": 9}
+        for name, at in measured.items()
+        for step, passed in at.items()
+    ]
+    content = {"title": title, "facts": {"note": title}, "curves": [{"rows": told}], "convergence": points}
+    runs = parse_results(content, "f.json")
+    again = parse_results(json.loads(json_bytes(merged(sections_of(runs)))), "results.json")
+    assert again == runs and len(again) == 1
+
+
+@pytest.mark.parametrize(
+    ("runs", "message"),
+    [
+        (3, "runs: got 3"),
+        ([{"title": "R"}], "runs.0.run: got"),
+        ([{"run": "r"}, {"run": "r"}], "runs: got one run more than once, wanted each once"),
+        (
+            [{"run": "r", "curves": [{"rows": [{"arm": "a", "reached": {}, "best": "2"}]}]}],
+            "run r: got '2', wanted `passed",
+        ),
+    ],
+)
+def test_told_runs_that_cannot_be_are_refused_with_the_files_name(runs, message):
+    with pytest.raises(DataError) as raised:
+        parse_results({"rows": [], "runs": runs}, "foreign.json")
+    assert str(raised.value).startswith("foreign.json, ") and message in str(raised.value)
 
 
 def test_the_page_that_compares_runs_opens_offline_and_names_every_row():
@@ -405,6 +483,7 @@ KEYS = st.sampled_from(
         "name",
         "kind",
         "facts",
+        "runs",
         "denominators",
         "placeholders_counted",
         "title",
