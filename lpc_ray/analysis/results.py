@@ -6,6 +6,7 @@ list of results, bare or under `results` or `rows`. Files that name one run are 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from lpc_ray.textfile import parse_json, read_text
 
 OWN_REPORT = "report.json"
 LABELS = ("name", "note")
+TEMPORAL = ("made",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,14 +179,41 @@ def _joined(run: str, parts: Sequence[RunResults]) -> RunResults:
     try:
         rows = _named(_merged([row for part in parts for row in part.rows], where), where)
         curves = merged_curves([curve for part in parts for curve in part.curves], where)
+        facts = _joined_facts(parts, where)
     except DataError as error:
         files = f"these {len(parts)} files call their run {run}; NAME=path gives a file's run another name"
         raise DataError(f"{error} ({files})") from error
     return RunResults(
         run=run,
         title=parts[0].title,
-        facts={key: value for part in parts for key, value in part.facts.items()},
+        facts=facts,
         rows=tuple(rows),
         curves=tuple(sorted(curves, key=lambda curve: isinstance(curve, MeasuredCurve))),
         ignored=tuple(sorted({key for part in parts for key in part.ignored})),
     )
+
+
+def _joined_facts(parts: Sequence[RunResults], where: str) -> dict[str, Any]:
+    """The facts of all files of a run, of `TEMPORAL` ones the last.
+
+    Files that share a task must agree on every other fact that both tell, for then they may be two runs of one name. Files
+    of different tasks may differ, in document or cases for example: such a fact becomes a mapping of tasks to values. A file
+    without rows may be of any task, and so shares all. Raises: DataError.
+    """
+    for one, other in combinations(parts, 2):
+        if one.rows and other.rows and not set(one.tasks) & set(other.tasks):
+            continue
+        for key, value in one.facts.items():
+            if key not in TEMPORAL and other.facts.get(key, value) != value:
+                told = f"{shown(value)} and {shown(other.facts[key])}"
+                raise DataError(f"{where}: got the fact {shown(key)} as {told}, wanted one")
+    joined: dict[str, Any] = {}
+    for key in dict.fromkeys(key for part in parts for key in part.facts):
+        told = {_task_words(part): part.facts[key] for part in parts if key in part.facts}
+        *others, last = told.values()
+        joined[key] = last if key in TEMPORAL or all(value == last for value in others) else told
+    return joined
+
+
+def _task_words(part: RunResults) -> str:
+    return ", ".join(task or "no task" for task in part.tasks)

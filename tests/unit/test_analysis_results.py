@@ -278,6 +278,35 @@ def test_curves_of_one_run_in_two_files_are_one_or_must_agree(tmp_path):
         read_results([one, other])
 
 
+def told_file(folder: Path, name: str, facts: dict, *tasks: str | None) -> Path:
+    """A file of run `r` with a row per task, or a curve where there is none."""
+    rows = [{"arm": name, "task": task, "result": "1 / 4"} for task in tasks]
+    curve = [{"arm": name, "step": 1, "passed": 1, "total": 4}]
+    content = {"run": "r", "facts": facts, "results": rows, "convergence": [] if tasks else curve}
+    return saved(folder, f"{name}.json", content)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [(["t"], ["t"]), (["t", "u"], ["u"]), ([None], [None]), (["t"], []), ([], [])]
+)
+def test_files_of_one_run_and_task_must_agree_in_their_facts(one, other, tmp_path):
+    first = told_file(tmp_path, "a", {"model": "m", "made": "noon", "dtype": "bf16"}, *one)
+    second = told_file(tmp_path, "b", {"model": "n", "made": "dusk"}, *other)
+    with pytest.raises(DataError, match=r"run r: got the fact 'model' as 'm' and 'n', wanted one \(.*NAME=path gives"):
+        read_results([first, second])
+    assert [found.facts["model"] for found in read_results([first, f"s={second}"])] == ["m", "n"]
+    second = told_file(tmp_path, "b", {"model": "m", "made": "dusk", "cases": 3}, *other)
+    (found,) = read_results([first, second])
+    assert found.facts == {"model": "m", "made": "dusk", "dtype": "bf16", "cases": 3}
+
+
+def test_files_of_a_runs_tasks_may_differ_in_facts_which_are_told_by_task(tmp_path):
+    facts = {"t": {"model": "m", "document": "A"}, "u": {"model": "m", "document": "B"}, "v": {"cases": 3}}
+    runs = read_results([told_file(tmp_path, task, told, task) for task, told in facts.items()])
+    assert [found.facts for found in runs] == [{"model": "m", "document": {"t": "A", "u": "B"}, "cases": 3}]
+    assert reread(runs) == runs
+
+
 def test_two_files_complete_each_others_rows(tmp_path):
     one = saved(tmp_path, "one.json", {"run": "r", "results": [{"arm": "a", "result": "3 / 4"}]})
     two = saved(tmp_path, "two.json", {"run": "r", "results": [{"arm": "a", "training_seconds": 7, "result": "3 / 4"}]})
