@@ -132,6 +132,24 @@ def test_a_table_of_equals_names_no_leader():
     assert "a 1/16" in compared([{"arm": "a", "result": "1 / 16"}, {"arm": "b", "result": "0 / 16"}])
 
 
+@pytest.mark.parametrize(("costs", "is_ranked"), [({}, False), ({"request_tokens": 10}, True)])
+def test_where_nothing_is_ranked_no_file_tells_a_place(costs, is_ranked):
+    cells = {"a": "1 / 4", "b": "3 / 4"}
+    entries = [{"arm": arm, "task": task, "result": cell, **costs} for task in "tu" for arm, cell in cells.items()]
+    folder = Folder()
+    write_comparison(folder, "Compared", parse_results(entries, "f.json"))
+    assert ("nothing is ranked" in folder["comparison.html"].decode()) is not is_ranked
+    content = json.loads(folder["results.json"])
+    told = [(line["is_on_frontier"], line["dominated_by"]) for line in content["rows"]]
+    assert told == [(False, "b"), (True, "")] * 2 if is_ranked else told == [(None, None)] * 4
+    by_arm = [line["dominated_by"] for line in content["runs"][0]["by_arm"]]
+    assert by_arm == (["b", ""] if is_ranked else [None, None])
+    for name, lines in (("arms.csv", 2), ("results.csv", 4)):
+        table = list(csv.DictReader(io.StringIO(folder[name].decode())))
+        assert [line["dominated_by"] for line in table] == (["b", ""] * (lines // 2) if is_ranked else [""] * lines)
+    assert [line["is_on_frontier"] for line in table] == (["False", "True"] * 2 if is_ranked else [""] * 4)
+
+
 def test_names_cannot_turn_the_page_round_or_lose_a_legend_entry():
     names = ["x\u202egnp", "_hidden", "n" * 300 + "1", "n" * 300 + "2"]
     entries = [{"arm": name, "result": "1 / 4", "request_tokens": 10 + at} for at, name in enumerate(names)]
