@@ -150,6 +150,12 @@ def test_where_nothing_is_ranked_no_file_tells_a_place(costs, is_ranked):
     assert [line["is_on_frontier"] for line in table] == (["False", "True"] * 2 if is_ranked else [""] * 4)
 
 
+def test_the_note_on_step_0_is_a_sentence_of_its_own():
+    entry = {"arm": "a", "result": "1 / 4", "step": 0, "request_tokens": 5, "placeholders_counted": "no"}
+    assert "counted here: no. At step 0 nothing has been trained" in compared([entry])
+    assert "so nothing is ranked. At step 0 nothing" in compared([{"arm": "a", "result": "1 / 4", "step": 0}])
+
+
 def test_names_cannot_turn_the_page_round_or_lose_a_legend_entry():
     names = ["x\u202egnp", "_hidden", "n" * 300 + "1", "n" * 300 + "2"]
     entries = [{"arm": name, "result": "1 / 4", "request_tokens": 10 + at} for at, name in enumerate(names)]
