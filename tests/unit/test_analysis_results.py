@@ -497,7 +497,8 @@ def test_only_what_several_runs_measured_stands_side_by_side():
 def test_the_report_job_compares_result_files_without_a_config(tmp_path):
     files = sorted(map(str, (ROOT / "data" / "published").glob("h100-*.json")))
     job = [sys.executable, str(ROOT / "jobs" / "report.py"), "--out", str(tmp_path), "--results"]
-    done = subprocess.run([*job, *files], capture_output=True, text=True, env={"PYTHONPATH": str(ROOT)})
+    job += [*files, "--thresholds", "50%", "12/19", "0.5"]
+    done = subprocess.run(job, capture_output=True, text=True, env={"PYTHONPATH": str(ROOT)})
     assert (done.returncode, done.stdout) == (0, f"{tmp_path}/comparison.html\n"), done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(COMPARISON_FILES)
 
