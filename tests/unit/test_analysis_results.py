@@ -150,6 +150,19 @@ def test_where_nothing_is_ranked_no_file_tells_a_place(costs, is_ranked):
     assert [line["is_on_frontier"] for line in table] == (["False", "True"] * 2 if is_ranked else [""] * 4)
 
 
+def test_the_note_under_a_table_says_where_denominators_differ():
+    def words(*totals, **other):
+        entries = [{"arm": f"a{at}", "task": "t", "passed": 1, "total": total} for at, total in enumerate(totals)]
+        return compared(
+            [*entries, {"arm": "o", "task": "u", "passed": 1, "total": 7}, {"arm": "x", "task": "t", **other}]
+        )
+
+    assert "Denominators differ (9 and 10 checks), so these rows are not on the same checks." in words(10, 9, 10)
+    assert "Denominators differ" not in words(10, 10)
+    assert "Denominators differ" not in words(10, 10, status="invalid")
+    assert "Denominators differ" not in words(10, 10, status="unknown", passed=0, total=1)
+
+
 def test_the_note_on_step_0_is_a_sentence_of_its_own():
     entry = {"arm": "a", "result": "1 / 4", "step": 0, "request_tokens": 5, "placeholders_counted": "no"}
     assert "counted here: no. At step 0 nothing has been trained" in compared([entry])
