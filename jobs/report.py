@@ -33,7 +33,9 @@ def compare(arguments: list[str]) -> None:
     )
     parser.add_argument("--out", default="runs/comparison", help="folder of the files made (default: %(default)s)")
     parser.add_argument("--title", default="lpc_ray: runs compared")
-    parser.add_argument("--thresholds", nargs="+", default=THRESHOLDS, metavar="SHARE", help="such as 0.5 or 12/19")
+    parser.add_argument(
+        "--thresholds", nargs="+", default=THRESHOLDS, metavar="SHARE", help="such as 0.5, 50%% or 12/19"
+    )
     options = parser.parse_args(arguments)
     with exit_on_error():
         write_comparison(Store(options.out), options.title, read_results(options.results), options.thresholds)

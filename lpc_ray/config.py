@@ -69,7 +69,7 @@ class TrackingConfig(Strict):
 
 
 class ReportConfig(Strict):
-    """`thresholds`: of the steps-to-quality table, as shares such as 0.5 or `12/19`. `expected_requests`: how often each
+    """`thresholds`: of the steps-to-quality table, as shares such as 0.5, `50%` or `12/19`. `expected_requests`: how often each
     prefix is expected to be used, for break-even; null is unknown. `served_metrics`: a file with what the server's /metrics
     answered, whose requests are the observed ones of the arms it names.
     """

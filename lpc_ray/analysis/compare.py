@@ -6,9 +6,10 @@ from typing import Any
 
 from markupsafe import Markup
 
+from lpc_ray.analysis.curves import written_curves
 from lpc_ray.analysis.files import FolderWriter, csv_bytes, json_bytes
 from lpc_ray.analysis.page import rendered
-from lpc_ray.analysis.pareto import ParetoRow, shared_axes
+from lpc_ray.analysis.pareto import ParetoRow, shared_axes, unranked
 from lpc_ray.analysis.plots import pareto_plot
 from lpc_ray.analysis.results import RunResults, arm_key
 from lpc_ray.analysis.row import Row, off_source_rows
@@ -46,6 +47,14 @@ class Section:
         return len(self.tables.axes) > 1
 
     @property
+    def places(self) -> Sequence[ParetoRow]:
+        return self.tables.places if self.has_places else unranked(self.tables.places)
+
+    @property
+    def aggregate_places(self) -> Sequence[ParetoRow]:
+        return self.tables.aggregate_places if self.has_places else unranked(self.tables.aggregate_places)
+
+    @property
     def off_source(self) -> list[Row]:
         return off_source_rows(self.tables.rows)
 
@@ -55,7 +64,7 @@ class Section:
         return sorted({row.placeholders_counted for row in self.tables.rows if row.prefix_tokens != 0})
 
     def rows_of(self, task: str | None) -> list[tuple[Row, ParetoRow]]:
-        pairs = zip(self.tables.rows, self.tables.places, strict=True)
+        pairs = zip(self.tables.rows, self.places, strict=True)
         return [(row, place) for row, place in pairs if row.task == task]
 
     def plots(self) -> dict[str, Markup]:
@@ -99,7 +108,7 @@ class ArmLine:
     expected_requests: int | None
     observed_requests: int | None
     placeholders_counted: str
-    dominated_by: str
+    dominated_by: str | None
 
 
 def write_comparison(
@@ -112,7 +121,7 @@ def write_comparison(
     if not runs:
         raise DataError("comparison: got no run, wanted at least one")
     sections = sections_of(runs, thresholds)
-    places = [place for section in sections for place in section.tables.places]
+    places = [place for section in sections for place in section.places]
     shared = shared_arms([row for found in runs for row in found.rows])
     folder.write_bytes("results.json", json_bytes({"title": title, **merged(sections)}))
     folder.write_bytes("results.csv", csv_bytes(ParetoRow, places))
@@ -128,11 +137,13 @@ def sections_of(runs: Sequence[RunResults], thresholds: Sequence[Threshold] = TH
 
 
 def merged(sections: Sequence[Section]) -> dict[str, Any]:
-    """What results.json holds beside its title: `rows`, which can be read and merged again, and each run's tables."""
+    """What results.json holds beside its title: `rows` and, for each run, its title, facts and curves, all of which
+    can be read and merged again, and its tables.
+    """
     rows = [
         asdict(row) | {"is_on_frontier": place.is_on_frontier, "dominated_by": place.dominated_by}
         for section in sections
-        for row, place in zip(section.tables.rows, section.tables.places, strict=True)
+        for row, place in zip(section.tables.rows, section.places, strict=True)
     ]
     told = [
         {
@@ -140,10 +151,11 @@ def merged(sections: Sequence[Section]) -> dict[str, Any]:
             "title": section.results.title,
             "facts": section.results.facts,
             "ignored_keys": section.results.ignored,
+            **written_curves(section.results.curves),
             "ranked_by": section.tables.axes,
             "by_arm": [
                 asdict(found) | {"dominated_by": place.dominated_by}
-                for found, place in zip(section.tables.aggregates, section.tables.aggregate_places, strict=True)
+                for found, place in zip(section.tables.aggregates, section.aggregate_places, strict=True)
             ],
             "steps_to_quality": section.tables.steps,
             "documents": section.tables.documents,
@@ -173,7 +185,7 @@ def shared_arms(rows: Sequence[Row]) -> list[Shared]:
 
 def _arm_lines(section: Section) -> list[ArmLine]:
     lines = []
-    for found, place in zip(section.tables.aggregates, section.tables.aggregate_places, strict=True):
+    for found, place in zip(section.tables.aggregates, section.aggregate_places, strict=True):
         told = {name: getattr(found.row, name) for name in ArmLine.__dataclass_fields__ if hasattr(found.row, name)}
         means = (found.mean_task_score, found.mean_low, found.mean_high)
         mean = dict(zip(("mean_task_score", "mean_low", "mean_high"), means, strict=True))

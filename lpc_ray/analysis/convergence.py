@@ -64,7 +64,7 @@ def curves(arms: Iterable[ArmRecord]) -> list[MeasuredCurve]:
 def steps_to_quality(lines: Sequence[Curve], thresholds: Sequence[Threshold] = THRESHOLDS) -> list[StepsToQuality]:
     """One entry per curve. An arm that was stopped meets no threshold that it had not reached by then.
 
-    thresholds: fractions of the tune cases, as 0.5 or as `12/19`.
+    thresholds: fractions of the tune cases, as 0.5, `50%` or `12/19`.
     """
     wanted = [quality(threshold) for threshold in thresholds]
     return [

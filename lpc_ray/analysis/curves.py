@@ -107,16 +107,35 @@ def told_curves(tables: Sequence[CurveTable], where: str) -> list[ToldCurve]:
         raise DataError(f"{where}: {error}") from error
 
 
-def measured_curves(points: Sequence[Point], arms: Sequence[Mapping[str, Any]], where: str) -> list[MeasuredCurve]:
-    """The curves of an own report, which holds them point by point. Raises: DataError for points that cannot be."""
-    status = {arm.get("name"): str(arm.get("status")) for arm in arms}
-    found: dict[str, list[tuple[int, int, int]]] = {}
+def measured_curves(points: Sequence[Point], ended: Mapping[str, str], where: str) -> list[MeasuredCurve]:
+    """Curves that a file holds point by point. Raises: DataError for points that cannot be.
+
+    ended: curve → how it ended, also of one without a point.
+    """
+    found: dict[str, list[tuple[int, int, int]]] = {name: [] for name in ended}
     for point in points:
         if point.passed > point.total:
             at = f"{where}, convergence of {shown(point.arm)}, step {point.step}"
             raise DataError(f"{at}: got {point.passed} of {point.total}, wanted passed <= total")
         found.setdefault(point.arm, []).append((point.step, point.passed, point.total))
-    return [MeasuredCurve(arm, status.get(arm, UNKNOWN), _points(arm, at, where)) for arm, at in found.items()]
+    return [MeasuredCurve(arm, ended.get(arm, UNKNOWN), _points(arm, at, where)) for arm, at in found.items()]
+
+
+def written_curves(curves: Iterable[MeasuredCurve | ToldCurve]) -> dict[str, Any]:
+    """`curves`, `convergence` and `ended` of a `result_file.ToldRun`, from which the same curves are read."""
+    told: list[dict[str, Any]] = []
+    points: list[dict[str, Any]] = []
+    ended: dict[str, str] = {}
+    for curve in curves:
+        if isinstance(curve, ToldCurve):
+            reached = {_cell(quality): step for quality, step in curve.reached.items()}
+            start = {name: getattr(curve, name) for name in ("induction", "initializer", "initializer_seed")}
+            told.append({"arm": curve.name, "reached": reached, "best": _cell(curve.best), **start})
+        else:
+            ended[curve.name] = curve.ended
+            for step, passed, total in curve.points:
+                points.append({"arm": curve.name, "step": step, "passed": passed, "total": total})
+    return {"curves": [{"rows": told}] if told else [], "convergence": points, "ended": ended}
 
 
 def merged_curves(curves: Iterable[MeasuredCurve | ToldCurve], where: str) -> tuple[MeasuredCurve | ToldCurve, ...]:
@@ -140,6 +159,10 @@ def _points(arm: str, points: Iterable[tuple[int, int, int]], where: str) -> tup
             first, second = (f"{one[0]}/{one[1]}" for one in (known[step], (passed, total)))
             raise DataError(f"{where}: got {first} and {second} for {shown(arm)} at step {step}, wanted one")
     return tuple((step, *score) for step, score in known.items())
+
+
+def _cell(share: Fraction) -> str:
+    return f"{share.numerator} / {share.denominator}"
 
 
 def _share(cell: str) -> Fraction:

@@ -19,7 +19,7 @@ from lpc_ray.analysis.seeds import ended_early, seed_label
 from lpc_ray.analysis.styles import COLOURS, MARKERS
 from lpc_ray.analysis.tables import RunTables
 from lpc_ray.analysis.verdicts import verdict_grid
-from lpc_ray.analysis.wording import p_words, unscored_words
+from lpc_ray.analysis.wording import denominator_words, p_words, unscored_words
 from lpc_ray.records import Case
 
 LIMITS = (
@@ -87,7 +87,11 @@ def _environment() -> Environment:
         finalize=visible,
     )
     environment.globals |= {"seed_label": seed_label, "ended_early": ended_early}
-    environment.globals |= {"unscored_words": unscored_words, "p_words": p_words}
+    environment.globals |= {
+        "unscored_words": unscored_words,
+        "p_words": p_words,
+        "denominator_words": denominator_words,
+    }
     environment.filters["zip"] = zip
     return environment
 

@@ -8,7 +8,7 @@ they stand beside the axes, and `breakeven` uses them.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lpc_ray.analysis.row import Convention, Row
@@ -23,6 +23,7 @@ class ParetoRow:
 
     offline_seconds: trace generation + teacher passes + training. missing: names of the unknown ranked axes, separated by
     spaces. dominated_by: the name of a row that is at least as good on every ranked axis and better on one; else empty.
+    is_on_frontier and dominated_by: None where nothing is ranked.
     """
 
     name: str
@@ -41,8 +42,8 @@ class ParetoRow:
     observed_requests: int | None
     placeholders_counted: Convention
     missing: str = ""
-    is_on_frontier: bool = False
-    dominated_by: str = ""
+    is_on_frontier: bool | None = False
+    dominated_by: str | None = ""
 
 
 def shared_axes(rows: Sequence[Row]) -> tuple[str, ...]:
@@ -77,6 +78,11 @@ def pareto(rows: Sequence[Row], axes: Sequence[str] = AXES) -> list[ParetoRow]:
         )
         for row, known, complete, beaten in zip(rows, values, is_complete, beaten_by, strict=True)
     ]
+
+
+def unranked(places: Sequence[ParetoRow]) -> list[ParetoRow]:
+    """The same rows without a place."""
+    return [replace(place, is_on_frontier=None, dominated_by=None) for place in places]
 
 
 def dominates(one: Sequence[Any], other: Sequence[Any]) -> bool:

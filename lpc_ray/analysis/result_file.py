@@ -11,7 +11,7 @@ from lpc_ray.errors import DataError
 Entry = dict[str, Any]
 Count = Annotated[int, Field(ge=0, le=MOST_CHECKS)]
 LISTS = ("tables", "curves", "convergence", "arms", "baselines", "results", "rows")
-DERIVED = {"findings", "thresholds", "steps_to_quality", "break_even", "documents", "recipes", "runs", "induction"}
+DERIVED = {"findings", "thresholds", "steps_to_quality", "break_even", "documents", "recipes", "induction"}
 
 
 class Table(BaseModel):
@@ -44,6 +44,18 @@ class Point(BaseModel):
     total: Count
 
 
+class ToldRun(BaseModel):
+    """What the file of a comparison tells of one run beside its rows. ended: measured curve → how it ended."""
+
+    run: Annotated[str, Field(min_length=1)]
+    title: str | None = None
+    facts: dict[str, Any] = {}
+    ignored_keys: tuple[str, ...] = ()
+    curves: tuple[CurveTable, ...] = ()
+    convergence: tuple[Point, ...] = ()
+    ended: dict[str, str] = {}
+
+
 class ResultFile(BaseModel):
     """denominators: task → its number of checks. Keys that are not named here are kept in `model_extra`."""
 
@@ -62,6 +74,7 @@ class ResultFile(BaseModel):
     baselines: tuple[Entry, ...] = ()
     results: tuple[Entry, ...] = ()
     rows: tuple[Entry, ...] = ()
+    runs: tuple[ToldRun, ...] = ()
 
     @property
     def entries(self) -> list[Entry]:

@@ -1,29 +1,31 @@
 """Result files of earlier or foreign runs, read and merged by run, without running anything again.
 
-A file is JSON: lpc_ray's own report.json; tables keyed by run (`data/published/`); or a list of results, bare or under
-`results` or `rows`. Files that name one run are merged and must agree; runs are never pooled.
+A file is JSON: lpc_ray's own report.json, or the results.json of a comparison; tables keyed by run (`data/published/`); or a
+list of results, bare or under `results` or `rows`. Files that name one run are merged and must agree; runs are never pooled.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from lpc_ray.analysis.curves import MeasuredCurve, ToldCurve, measured_curves, merged_curves, told_curves
+from lpc_ray.analysis.curves import UNKNOWN, MeasuredCurve, ToldCurve, measured_curves, merged_curves, told_curves
 from lpc_ray.analysis.kinds import shown
 from lpc_ray.analysis.normalise import row_of
-from lpc_ray.analysis.result_file import result_file
+from lpc_ray.analysis.result_file import ResultFile, ToldRun, result_file
 from lpc_ray.analysis.row import Row
 from lpc_ray.errors import DataError
 from lpc_ray.textfile import parse_json, read_text
 
 OWN_REPORT = "report.json"
 LABELS = ("name", "note")
+TEMPORAL = ("made",)
 
 
 @dataclass(frozen=True, slots=True)
 class RunResults:
-    """One run. `curves`: of its arms, measured or told. `ignored`: keys of its files that no field takes."""
+    """One run. `curves`: of its arms, the told before the measured. `ignored`: keys of its files that no field takes."""
 
     run: str
     title: str
@@ -77,7 +79,10 @@ def parse_results(content: Any, where: str) -> list[RunResults]:
     whole = file.run or _name(Path(where))
     told = {"task": file.task, "placeholders_counted": file.placeholders_counted}
     defaults = {name: value for name, value in told.items() if value is not None}
-    found: dict[str, list[Row]] = {whole: []} if file.curves or file.convergence else {}
+    runs = {told_run.run: told_run for told_run in file.runs}
+    if len(runs) < len(file.runs):
+        raise DataError(f"{where}, runs: got one run more than once, wanted each once")
+    found: dict[str, list[Row]] = {name: [] for name in [*runs, *([whole] if file.curves or file.convergence else [])]}
     ignored = file.ignored
     for number, entry in enumerate(file.entries, start=1):
         run = entry.get("run") or whole
@@ -86,18 +91,37 @@ def parse_results(content: Any, where: str) -> list[RunResults]:
         row, unread = row_of(entry, f"{where}, result {number}", file.denominators, run=run, **defaults)
         found.setdefault(run, []).append(row)
         ignored |= unread
-    lines = (*told_curves(file.curves, where), *measured_curves(file.convergence, file.arms, where))
+    named = {run: tuple(_named(_merged(rows, where), where)) for run, rows in found.items()}
     return [
-        RunResults(
-            run=run,
-            title=(file.title or run) if run == whole else run,
-            facts=file.facts or {},
-            rows=tuple(_named(_merged(rows, where), where)),
-            curves=lines if run == whole else (),
-            ignored=tuple(sorted(ignored)),
-        )
-        for run, rows in found.items()
+        _run_results(file, whole, runs.get(run, ToldRun(run=run)), rows, ignored, where) for run, rows in named.items()
     ]
+
+
+def _run_results(
+    file: ResultFile, whole: str, told: ToldRun, rows: tuple[Row, ...], ignored: set[str], where: str
+) -> RunResults:
+    """One run of a file: `whole` is the run that the file's own title and curves belong to."""
+    is_whole = told.run == whole
+    at = f"{where}, run {told.run}"
+    return RunResults(
+        run=told.run,
+        title=told.title or (file.title if is_whole else None) or told.run,
+        facts={**(file.facts or {}), **told.facts},
+        rows=rows,
+        curves=(
+            *(told_curves(file.curves, where) if is_whole else ()),
+            *told_curves(told.curves, at),
+            *(measured_curves(file.convergence, _statuses(file), where) if is_whole else ()),
+            *measured_curves(told.convergence, told.ended, at),
+        ),
+        ignored=tuple(sorted(ignored | set(told.ignored_keys))),
+    )
+
+
+def _statuses(file: ResultFile) -> dict[str, str]:
+    """The status of each arm that has a point, in their order."""
+    known = {arm.get("name"): str(arm.get("status")) for arm in file.arms}
+    return {point.arm: known.get(point.arm, UNKNOWN) for point in file.convergence}
 
 
 def _name(path: Path) -> str:
@@ -155,14 +179,41 @@ def _joined(run: str, parts: Sequence[RunResults]) -> RunResults:
     try:
         rows = _named(_merged([row for part in parts for row in part.rows], where), where)
         curves = merged_curves([curve for part in parts for curve in part.curves], where)
+        facts = _joined_facts(parts, where)
     except DataError as error:
         files = f"these {len(parts)} files call their run {run}; NAME=path gives a file's run another name"
         raise DataError(f"{error} ({files})") from error
     return RunResults(
         run=run,
         title=parts[0].title,
-        facts={key: value for part in parts for key, value in part.facts.items()},
+        facts=facts,
         rows=tuple(rows),
-        curves=curves,
+        curves=tuple(sorted(curves, key=lambda curve: isinstance(curve, MeasuredCurve))),
         ignored=tuple(sorted({key for part in parts for key in part.ignored})),
     )
+
+
+def _joined_facts(parts: Sequence[RunResults], where: str) -> dict[str, Any]:
+    """The facts of all files of a run, of `TEMPORAL` ones the last.
+
+    Files that share a task must agree on every other fact that both tell, for then they may be two runs of one name. Files
+    of different tasks may differ, in document or cases for example: such a fact becomes a mapping of tasks to values. A file
+    without rows may be of any task, and so shares all. Raises: DataError.
+    """
+    for one, other in combinations(parts, 2):
+        if one.rows and other.rows and not set(one.tasks) & set(other.tasks):
+            continue
+        for key, value in one.facts.items():
+            if key not in TEMPORAL and other.facts.get(key, value) != value:
+                told = f"{shown(value)} and {shown(other.facts[key])}"
+                raise DataError(f"{where}: got the fact {shown(key)} as {told}, wanted one")
+    joined: dict[str, Any] = {}
+    for key in dict.fromkeys(key for part in parts for key in part.facts):
+        told = {_task_words(part): part.facts[key] for part in parts if key in part.facts}
+        *others, last = told.values()
+        joined[key] = last if key in TEMPORAL or all(value == last for value in others) else told
+    return joined
+
+
+def _task_words(part: RunResults) -> str:
+    return ", ".join(task or "no task" for task in part.tasks)

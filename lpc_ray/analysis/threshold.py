@@ -9,11 +9,12 @@ THRESHOLDS: tuple[Threshold, ...] = (0.25, 0.50, 0.60)
 
 
 def quality(threshold: Threshold) -> Fraction:
-    """Exactly what is written: 0.6 is 3/5. Raises: ConfigError unless it lies above 0 and at most at 1."""
+    """Exactly what is written: 0.6 is 3/5, and so is `60%`. Raises: ConfigError unless it lies above 0 and at most at 1."""
+    text = str(threshold).replace(" ", "")
     try:
-        value = Fraction(str(threshold).replace(" ", ""))
+        value = Fraction(text[:-1]) / 100 if text.endswith("%") else Fraction(text)
     except (ValueError, ZeroDivisionError) as error:
-        raise ConfigError(f"threshold: got {threshold!r}, wanted a fraction such as 0.5 or 12/19") from error
+        raise ConfigError(f"threshold: got {threshold!r}, wanted a fraction such as 0.5, 50% or 12/19") from error
     if not 0 < value <= 1:
         raise ConfigError(f"threshold: got {threshold!r}, wanted a fraction above 0 and at most 1")
     return value

@@ -25,6 +25,13 @@ def unscored_words(row: Row) -> str:
     return f"{counted(sum(verdicts.values()), 'case')} not scored ({', '.join(kinds)})"
 
 
+def denominator_words(rows: Sequence[Row]) -> str:
+    """That the scored rows of one run and task are not on the same checks; empty where their totals are equal."""
+    totals = sorted({row.total for row in rows if row.score is not None and row.total})
+    told = listed([f"{total:,}" for total in totals])
+    return f"Denominators differ ({told} checks), so these rows are not on the same checks." if len(totals) > 1 else ""
+
+
 def p_words(p_value: float) -> str:
     return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.3f}" if p_value < 0.1 else f"p = {p_value:.2f}"
 

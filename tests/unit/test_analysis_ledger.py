@@ -322,12 +322,23 @@ def test_counts_and_lists_read_as_english():
     assert "no_context: 1 held-out case is not in its score (1 verifier_error)." in texts([], [one])
 
 
-@pytest.mark.parametrize(("given", "exact"), [(0.1, Fraction(1, 10)), ("12/19", Fraction(12, 19)), (1, Fraction(1))])
+@pytest.mark.parametrize(
+    ("given", "exact"),
+    [
+        (0.1, Fraction(1, 10)),
+        ("12/19", Fraction(12, 19)),
+        (1, Fraction(1)),
+        ("50%", Fraction(1, 2)),
+        ("0.5", Fraction(1, 2)),
+        ("62.5 %", Fraction(5, 8)),
+        ("100%", Fraction(1)),
+    ],
+)
 def test_a_threshold_is_exactly_what_is_written(given, exact):
     assert quality(given) == exact
 
 
-@pytest.mark.parametrize("given", ["half", "1/0", 0, 1.5, "-1/2"])
+@pytest.mark.parametrize("given", ["half", "1/0", 0, 1.5, "-1/2", "50", "101%", "0%", "%", "50%%", "-5%"])
 def test_a_threshold_that_is_no_share_is_refused(given):
     with pytest.raises(ConfigError, match="threshold: got"):
         quality(given)

@@ -339,6 +339,13 @@ def test_unscored_cases_and_intervals_stand_beside_the_count():
     assert "curated-ntp-sci-p128-s0: 1 case not scored (verifier_error)" in printed_table(rows([one], []))
 
 
+def test_the_page_says_where_denominators_differ():
+    held = (replace(outcomes(1, 0)[0], verdict="verifier_error"), *outcomes(60, 41)[1:])
+    _, html = write([arm(), arm("other", num_tokens=64, held_out=held)])
+    assert "Denominators differ (59 and 60 checks), so these rows are not on the same checks." in html
+    assert "Denominators differ" not in write([arm()])[1]
+
+
 def test_names_cannot_turn_page_or_terminal_round():
     odd = arm("x\u202egnp\x1b[2J")
     _, html = write([odd])

@@ -6,6 +6,8 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -128,6 +130,43 @@ def test_a_table_of_equals_names_no_leader():
     words = compared([{"arm": name, "result": "0 / 16"} for name in "abc"])
     assert "all 3 are equal: 0.0 %" in words and "a 0/16 none" not in words
     assert "a 1/16" in compared([{"arm": "a", "result": "1 / 16"}, {"arm": "b", "result": "0 / 16"}])
+
+
+@pytest.mark.parametrize(("costs", "is_ranked"), [({}, False), ({"request_tokens": 10}, True)])
+def test_where_nothing_is_ranked_no_file_tells_a_place(costs, is_ranked):
+    cells = {"a": "1 / 4", "b": "3 / 4"}
+    entries = [{"arm": arm, "task": task, "result": cell, **costs} for task in "tu" for arm, cell in cells.items()]
+    folder = Folder()
+    write_comparison(folder, "Compared", parse_results(entries, "f.json"))
+    assert ("nothing is ranked" in folder["comparison.html"].decode()) is not is_ranked
+    content = json.loads(folder["results.json"])
+    told = [(line["is_on_frontier"], line["dominated_by"]) for line in content["rows"]]
+    assert told == [(False, "b"), (True, "")] * 2 if is_ranked else told == [(None, None)] * 4
+    by_arm = [line["dominated_by"] for line in content["runs"][0]["by_arm"]]
+    assert by_arm == (["b", ""] if is_ranked else [None, None])
+    for name, lines in (("arms.csv", 2), ("results.csv", 4)):
+        table = list(csv.DictReader(io.StringIO(folder[name].decode())))
+        assert [line["dominated_by"] for line in table] == (["b", ""] * (lines // 2) if is_ranked else [""] * lines)
+    assert [line["is_on_frontier"] for line in table] == (["False", "True"] * 2 if is_ranked else [""] * 4)
+
+
+def test_the_note_under_a_table_says_where_denominators_differ():
+    def words(*totals, **other):
+        entries = [{"arm": f"a{at}", "task": "t", "passed": 1, "total": total} for at, total in enumerate(totals)]
+        return compared(
+            [*entries, {"arm": "o", "task": "u", "passed": 1, "total": 7}, {"arm": "x", "task": "t", **other}]
+        )
+
+    assert "Denominators differ (9 and 10 checks), so these rows are not on the same checks." in words(10, 9, 10)
+    assert "Denominators differ" not in words(10, 10)
+    assert "Denominators differ" not in words(10, 10, status="invalid")
+    assert "Denominators differ" not in words(10, 10, status="unknown", passed=0, total=1)
+
+
+def test_the_note_on_step_0_is_a_sentence_of_its_own():
+    entry = {"arm": "a", "result": "1 / 4", "step": 0, "request_tokens": 5, "placeholders_counted": "no"}
+    assert "counted here: no. At step 0 nothing has been trained" in compared([entry])
+    assert "so nothing is ranked. At step 0 nothing" in compared([{"arm": "a", "result": "1 / 4", "step": 0}])
 
 
 def test_names_cannot_turn_the_page_round_or_lose_a_legend_entry():
@@ -276,6 +315,35 @@ def test_curves_of_one_run_in_two_files_are_one_or_must_agree(tmp_path):
         read_results([one, other])
 
 
+def told_file(folder: Path, name: str, facts: dict, *tasks: str | None) -> Path:
+    """A file of run `r` with a row per task, or a curve where there is none."""
+    rows = [{"arm": name, "task": task, "result": "1 / 4"} for task in tasks]
+    curve = [{"arm": name, "step": 1, "passed": 1, "total": 4}]
+    content = {"run": "r", "facts": facts, "results": rows, "convergence": [] if tasks else curve}
+    return saved(folder, f"{name}.json", content)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [(["t"], ["t"]), (["t", "u"], ["u"]), ([None], [None]), (["t"], []), ([], [])]
+)
+def test_files_of_one_run_and_task_must_agree_in_their_facts(one, other, tmp_path):
+    first = told_file(tmp_path, "a", {"model": "m", "made": "noon", "dtype": "bf16"}, *one)
+    second = told_file(tmp_path, "b", {"model": "n", "made": "dusk"}, *other)
+    with pytest.raises(DataError, match=r"run r: got the fact 'model' as 'm' and 'n', wanted one \(.*NAME=path gives"):
+        read_results([first, second])
+    assert [found.facts["model"] for found in read_results([first, f"s={second}"])] == ["m", "n"]
+    second = told_file(tmp_path, "b", {"model": "m", "made": "dusk", "cases": 3}, *other)
+    (found,) = read_results([first, second])
+    assert found.facts == {"model": "m", "made": "dusk", "dtype": "bf16", "cases": 3}
+
+
+def test_files_of_a_runs_tasks_may_differ_in_facts_which_are_told_by_task(tmp_path):
+    facts = {"t": {"model": "m", "document": "A"}, "u": {"model": "m", "document": "B"}, "v": {"cases": 3}}
+    runs = read_results([told_file(tmp_path, task, told, task) for task, told in facts.items()])
+    assert [found.facts for found in runs] == [{"model": "m", "document": {"t": "A", "u": "B"}, "cases": 3}]
+    assert reread(runs) == runs
+
+
 def test_two_files_complete_each_others_rows(tmp_path):
     one = saved(tmp_path, "one.json", {"run": "r", "results": [{"arm": "a", "result": "3 / 4"}]})
     two = saved(tmp_path, "two.json", {"run": "r", "results": [{"arm": "a", "training_seconds": 7, "result": "3 / 4"}]})
@@ -321,7 +389,83 @@ def test_a_merged_file_read_again_says_the_same(drawn):
     entries = [{"arm": f"arm-{number}", **cell, **entry} for number, (cell, entry) in enumerate(drawn)]
     runs = parse_results(entries, "f.json")
     again = parse_results(json.loads(json_bytes(merged(sections_of(runs)))), "results.json")
-    assert [list(part.rows) for part in again] == [list(part.rows) for part in runs]
+    assert again == runs
+
+
+def reread(runs):
+    """The runs of the results.json that compares `runs`."""
+    folder = Folder()
+    write_comparison(folder, "Compared", runs)
+    return parse_results(json.loads(folder["results.json"], parse_constant=pytest.fail), "out/results.json")
+
+
+def test_the_published_runs_written_and_read_again_say_the_same():
+    runs = read_results(sorted((ROOT / "data" / "published").glob("*.json")))
+    again = reread(runs)
+    assert again == runs and len(again) == 8
+    (convergence,) = (found for found in again if found.run == "a100-convergence")
+    assert (len(convergence.curves), convergence.facts["hardware"], convergence.rows) == (9, "A100", ())
+    assert convergence.curves[0].reached[Fraction(12, 19)] == 8
+
+
+def test_measured_curves_written_and_read_again_say_the_same(tmp_path):
+    from lpc_ray.analysis.convergence import curves
+    from lpc_ray.analysis.report import ReportSubject, write_report
+
+    arms = [arm(held_out=outcomes(60, 41)), arm("new", steps=(), held_out=(), status="unfinished", num_tokens=64)]
+    folder = Folder()
+    write_report(folder, "Harbour", FACTS, arms, BASELINES, subject=ReportSubject("r", "doc"))
+    (report,) = parse_results(json.loads(folder["report.json"]), "report.json")
+    whole = replace(report, curves=tuple(curves(arms)), ignored=("gpu",))
+    assert [(curve.ended, len(curve.points)) for curve in whole.curves] == [
+        ("finished at step 48", 4),
+        ("unfinished", 0),
+    ]
+    told = {
+        "run": "s",
+        "title": "S",
+        "curves": [{"rows": [CURVE]}],
+        "convergence": [dict(arm="b", step=1, passed=0, total=0)],
+    }
+    assert reread([whole, *parse_results(told, "s.json")]) == [whole, *parse_results(told, "s.json")]
+    path = saved(tmp_path, "results.json", merged(sections_of([report])) | {"runs": [{"run": "r", "title": "R"}]})
+    assert [(found.title, found.curves) for found in read_results([path])] == [("R", ())]
+
+
+SHARES = st.tuples(st.integers(0, 19), st.integers(19, 40)).map(lambda pair: f"{pair[0]} / {pair[1]}")
+CHECKPOINTS = st.dictionaries(st.integers(0, 50), st.integers(0, 9), max_size=5)
+
+
+@given(st.dictionaries(st.sampled_from("abc"), SHARES), st.dictionaries(st.sampled_from("cde"), CHECKPOINTS), st.text())
+def test_curves_of_any_run_written_and_read_again_are_the_same(bests, measured, title):
+    told = [{"arm": name, "reached": {best: 3}, "best": best} for name, best in bests.items()]
+    points = [
+        {"arm": name, "step": step, "passed": passed, "total": 9}
+        for name, at in measured.items()
+        for step, passed in at.items()
+    ]
+    content = {"title": title, "facts": {"note": title}, "curves": [{"rows": told}], "convergence": points}
+    runs = parse_results(content, "f.json")
+    again = parse_results(json.loads(json_bytes(merged(sections_of(runs)))), "results.json")
+    assert again == runs and len(again) == 1
+
+
+@pytest.mark.parametrize(
+    ("runs", "message"),
+    [
+        (3, "runs: got 3"),
+        ([{"title": "R"}], "runs.0.run: got"),
+        ([{"run": "r"}, {"run": "r"}], "runs: got one run more than once, wanted each once"),
+        (
+            [{"run": "r", "curves": [{"rows": [{"arm": "a", "reached": {}, "best": "2"}]}]}],
+            "run r: got '2', wanted `passed",
+        ),
+    ],
+)
+def test_told_runs_that_cannot_be_are_refused_with_the_files_name(runs, message):
+    with pytest.raises(DataError) as raised:
+        parse_results({"rows": [], "runs": runs}, "foreign.json")
+    assert str(raised.value).startswith("foreign.json, ") and message in str(raised.value)
 
 
 def test_the_page_that_compares_runs_opens_offline_and_names_every_row():
@@ -366,7 +510,8 @@ def test_only_what_several_runs_measured_stands_side_by_side():
 def test_the_report_job_compares_result_files_without_a_config(tmp_path):
     files = sorted(map(str, (ROOT / "data" / "published").glob("h100-*.json")))
     job = [sys.executable, str(ROOT / "jobs" / "report.py"), "--out", str(tmp_path), "--results"]
-    done = subprocess.run([*job, *files], capture_output=True, text=True, env={"PYTHONPATH": str(ROOT)})
+    job += [*files, "--thresholds", "50%", "12/19", "0.5"]
+    done = subprocess.run(job, capture_output=True, text=True, env={"PYTHONPATH": str(ROOT)})
     assert (done.returncode, done.stdout) == (0, f"{tmp_path}/comparison.html\n"), done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(COMPARISON_FILES)
 
@@ -405,6 +550,7 @@ KEYS = st.sampled_from(
         "name",
         "kind",
         "facts",
+        "runs",
         "denominators",
         "placeholders_counted",
         "title",
