@@ -34,11 +34,11 @@ def run_job(
     options = _options(description, arguments, has_preview=preview is not None)
     with exit_on_error():
         many = load_many(options.config, options.override)
-        if many and not work_many:
-            raise ConfigError(
-                f"config {options.config}: got several tasks, which only jobs/pi_scale.py runs, wanted a job of one"
-            )
-        if many and work_many:
+        if many:
+            if work_many is None:
+                raise ConfigError(
+                    f"config {options.config}: got several tasks, which only jobs/pi_scale.py runs, wanted a job of one"
+                )
             _run_many(many, work_many, options)
             return
         config = load(options.config, options.override)

@@ -137,9 +137,8 @@ def drop_links_out(sandbox: Sandbox) -> None:
 
     Raises: VerificationError.
     """
-    subprocess.run(
-        ["chmod", "-R", "u+rX", "--", sandbox.home], capture_output=True, check=False
-    )  # find tells what it meant
+    # find tells what chmod meant
+    subprocess.run(["chmod", "-R", "u+rX", "--", sandbox.home], capture_output=True, check=False)
     told = ["-type", "l", "-printf", r"%P\0%l\0"]
     done = subprocess.run(["find", sandbox.home, *told], capture_output=True, check=False)
     if done.returncode:
@@ -147,26 +146,27 @@ def drop_links_out(sandbox: Sandbox) -> None:
             f"sandbox: cannot look through what was left: {os.fsdecode(done.stderr).strip()[-300:]}"
         )
     paths = os.fsdecode(done.stdout).split("\0")
-    for path, target in zip(paths[:-1:2], paths[1::2], strict=True):
-        if not _stays_inside(sandbox, path, target):
-            link = sandbox.home / path
-            if len(os.fsencode(link)) < _LONGEST_PATH:
-                link.parent.chmod(link.parent.stat().st_mode | 0o700)
-                link.unlink()
-            else:  # no call takes such a path: all that the link lies in goes
-                remove(sandbox.home.joinpath(*Path(path).parts[:2]))
-
-
-def _stays_inside(sandbox: Sandbox, path: str, target: str) -> bool:
-    """path: of a link, relative to the sandbox's home, none of its folders a link."""
     root = str(sandbox.home) if sandbox.unsandboxed else "/"
+    tops = [os.path.join(root, folder.name) for folder in sandbox.home.iterdir()]
+    links = zip(paths[:-1:2], paths[1::2], strict=True)
+    leading_out = [sandbox.home / path for path, target in links if not _stays_inside(root, tops, path, target)]
+    # No call takes the path of a link that lies too deep: all that it lies in goes.
+    too_deep = [link for link in leading_out if len(os.fsencode(link)) >= _LONGEST_PATH]
+    for folder in {sandbox.home.joinpath(*link.relative_to(sandbox.home).parts[:2]) for link in too_deep}:
+        remove(folder)
+    for link in filter(os.path.lexists, leading_out):
+        link.parent.chmod(link.parent.stat().st_mode | 0o700)
+        link.unlink()
+
+
+def _stays_inside(root: str, tops: list[str], path: str, target: str) -> bool:
+    """Whether a link leads into one of the folders `tops`. path: the link's own, below `root`, none of its folders a link."""
     parts = target.split("/")
     while parts and parts[0] in ("..", "."):
         parts.pop(0)
     if ".." in parts:
         return False
     end = os.path.normpath(os.path.join(root, os.path.dirname(path), target))
-    tops = (os.path.join(root, folder.name) for folder in sandbox.home.iterdir())
     return any(end == top or end.startswith(f"{top}/") for top in tops)
 
 

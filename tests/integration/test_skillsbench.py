@@ -214,6 +214,8 @@ def test_tests_that_a_programs_leavings_keep_from_running_have_not_been_passed(t
         "os.makedirs('/root/a/b'); os.symlink('/root', '/root/a/b/up'); os.symlink('a/b/up/../tests/expected', '/root/out')",
         "os.mkdir('a'); os.symlink('/tests/expected', 'a/it'); os.symlink('a/it', '/root/out'); os.chmod('a', 0o111)",
         "for _ in range(30): os.mkdir('d' * 200); os.chdir('d' * 200)\nos.symlink('/tests/expected', 'out')",
+        "for _ in range(30):\n    os.mkdir('d' * 200)\n    os.chdir('d' * 200)\n"
+        "    for n in range(9): os.symlink('/tests/expected', str(n))\nos.symlink('/root/' + 'd' * 200 + '/1', '/root/out')",
     ],
 )  # fmt: skip
 def test_a_link_to_the_ground_truth_is_no_answer(tmp_path, program):

@@ -50,6 +50,11 @@ def test_the_longhealth_config_is_a_job_per_patient_with_first_k_and_three_seeds
     assert found == [("first_k", 0, 2048), *(("sci", seed, 2048) for seed in range(3))]
 
 
+def test_the_cpu_config_asks_the_same_of_one_record():
+    told, small = load_many(PATIENTS), load_many(PATIENTS.with_name("longhealth.cpu.yaml"))
+    assert list(patient_jobs(small)) == ["patient_03"] and small.recipe["sweep"] == told.recipe["sweep"]
+
+
 def test_a_dry_run_over_several_tasks_says_what_exists_in_each_tasks_folder(monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(SCALE.parents[2])
     arguments = ["--config", str(SCALE), "--dry-run", f"store.url={tmp_path}", "recipe.sweep.0.induction=ss"]
