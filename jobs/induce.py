@@ -1,19 +1,19 @@
 #!/usr/bin/env python
 """Induction alone: source documents to stored traces. With --preview N: N chunks' worth, shown and costed, not stored."""
 
-from lpc_ray.cli import run_job
+from lpc_ray.cli.jobs import run_job
 
 
 def work(plan, run):
-    from lpc_ray.adapters.pipeline import run_stages
+    from lpc_ray.adapters.pipeline.pipeline import run_stages
 
     run_stages(plan, run, "induce", "show_induction")
 
 
 def preview(plan, count):
-    from lpc_ray.adapters.induction_preview import preview_induction
-    from lpc_ray.adapters.machines import connect
-    from lpc_ray.console import Console
+    from lpc_ray.adapters.pipeline.preview import preview_induction
+    from lpc_ray.adapters.ray.machines import connect
+    from lpc_ray.terminal import Console
 
     connect(plan)
     preview_induction(plan, count, Console())

@@ -6,20 +6,20 @@ With --results [NAME=]FILE ... [--out FOLDER] the files, own or foreign, give on
 
 import sys
 
-from lpc_ray.cli import run_job
-from lpc_ray.console import Parser, exit_on_error
+from lpc_ray.cli.jobs import run_job
+from lpc_ray.terminal import Parser, exit_on_error
 
 
 def work(plan, run):
-    from lpc_ray.adapters.pipeline import run_stages
+    from lpc_ray.adapters.pipeline.pipeline import run_stages
 
     run_stages(plan, run, "report")
 
 
 def compare(arguments: list[str]) -> None:
-    from lpc_ray.analysis.compare import write_comparison
-    from lpc_ray.analysis.results import read_results
-    from lpc_ray.analysis.threshold import THRESHOLDS
+    from lpc_ray.config.shares import THRESHOLDS
+    from lpc_ray.report.comparison import write_comparison
+    from lpc_ray.report.results.read import read_results
     from lpc_ray.storage import Store
 
     parser = Parser(description=__doc__)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python
 """Induction and the sweep: trains and verifies every arm that has not ended."""
 
-from lpc_ray.cli import run_job
+from lpc_ray.cli.jobs import run_job
 
 
 def work(plan, run):
-    from lpc_ray.adapters.pipeline import run_stages
+    from lpc_ray.adapters.pipeline.pipeline import run_stages
 
     run_stages(plan, run, "induce", "sweep")
 

@@ -1,1 +1,0 @@
-"""The Ray Serve application: wiring between `lpc_ray.serving`, Ray Serve and vLLM."""

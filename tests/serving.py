@@ -11,11 +11,11 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.cache_utils import DynamicCache
 
-from lpc_ray.artifact import load_prefix, publish
-from lpc_ray.embedded_model import fetch_embedded_model
-from lpc_ray.identity import model_identity
-from lpc_ray.initializers import first_k
-from lpc_ray.prefix import attach
+from lpc_ray.artifacts.store import load_prefix, publish
+from lpc_ray.model.embedded import fetch_embedded_model
+from lpc_ray.model.identity import model_identity
+from lpc_ray.prefix.attention import attach
+from lpc_ray.prefix.initializers import first_k
 
 NAME = "smollm2-135m-instruct"
 PREFIX_TOKENS = 96
@@ -95,7 +95,7 @@ def application(**settings):
     import ray
     from ray import serve
 
-    from serve.app import APP, build
+    from lpc_ray.adapters.server.app import APP, build
 
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="lpc", dir="/tmp") as scratch:

@@ -11,7 +11,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
-from lpc_ray.identity import ModelIdentity
+from lpc_ray.model.identity import ModelIdentity
 from lpc_ray.records import TOP_K, TraceRow
 
 SHAPE = {

@@ -8,7 +8,7 @@ import pkgutil
 from pathlib import Path
 from typing import Any
 
-from lpc_ray.config_file import nearest, validated
+from lpc_ray.config.loading import nearest, validated
 from lpc_ray.errors import ConfigError
 from lpc_ray.induction.base import Family
 

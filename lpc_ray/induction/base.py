@@ -10,10 +10,10 @@ from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from lpc_ray.config_file import Strict
+from lpc_ray.config.loading import Strict
 from lpc_ray.errors import DataError
 from lpc_ray.records import Ask, Chunk, Document, Reply, Trace, digest_of
-from lpc_ray.sources import Encode
+from lpc_ray.sources.documents import Encode
 
 Steps = Generator[list[Ask], list[Reply], list[Trace]]
 Generate = Callable[[list[Ask]], list[Reply]]

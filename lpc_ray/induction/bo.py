@@ -13,11 +13,11 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field, ImportString
 
-from lpc_ray.conversations import Task, read_tasks
 from lpc_ray.induction.base import Steps, Unit
 from lpc_ray.induction.study import StudyFamily, defect_of, read_prompts, system_message, taught, user
 from lpc_ray.records import TOP_K, Ask, Chunk, Decoding, Document, Reply, Trace
-from lpc_ray.sources import Encode
+from lpc_ray.sources.conversations import Task, read_tasks
+from lpc_ray.sources.documents import Encode
 
 PROMPTS = read_prompts("bo")
 

@@ -7,10 +7,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from lpc_ray.conversations import read_conversations
 from lpc_ray.induction.base import Family, Steps, Unit
 from lpc_ray.records import Chunk, Document, Message, Trace, digest_of
-from lpc_ray.sources import Encode
+from lpc_ray.sources.conversations import read_conversations
+from lpc_ray.sources.documents import Encode
 
 
 class Curated(Family):

@@ -11,11 +11,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from lpc_ray.conversations import read_openings
 from lpc_ray.induction.base import Family, Steps, Unit
 from lpc_ray.induction.study import assistant
 from lpc_ray.records import TOP_K, Ask, Chunk, Decoding, Document, Message, Trace, digest_of
-from lpc_ray.sources import Encode
+from lpc_ray.sources.conversations import read_openings
+from lpc_ray.sources.documents import Encode
 
 
 class General(Family):

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from lpc_ray.induction.base import Family, Steps, Unit
 from lpc_ray.records import Chunk, Document, Trace
-from lpc_ray.sources import Encode, split_windows
+from lpc_ray.sources.documents import Encode, split_windows
 
 
 class Raw(Family):

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from lpc_ray.induction.base import Family
 from lpc_ray.records import Chunk, Document, Message, Reply, Trace
-from lpc_ray.sources import Encode, sample_chunks
+from lpc_ray.sources.documents import Encode, sample_chunks
 
 
 class StudyFamily(Family):

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lpc_ray import handles
+from lpc_ray.artifacts import handles
 from lpc_ray.errors import ConfigError
 from lpc_ray.serving.refusal import Refusal
 
@@ -22,12 +22,12 @@ class ModelName:
 
 
 def check_handle(handle: object) -> str:
-    """`handle`, if it is one by `lpc_ray.handles`. Raises: Refusal 400."""
+    """`handle`, if it is one by `lpc_ray.artifacts.handles`. Raises: Refusal 400."""
     return _checked(handles.check_handle, handle)
 
 
 def check_new_handle(handle: object) -> str:
-    """`handle`, if it may be set by `lpc_ray.handles`. Raises: Refusal 400."""
+    """`handle`, if it may be set by `lpc_ray.artifacts.handles`. Raises: Refusal 400."""
     return _checked(handles.check_new_handle, handle)
 
 

@@ -12,7 +12,7 @@ from lpc_ray.errors import DataError
 from lpc_ray.records import PrefixRef
 from lpc_ray.serving.refusal import Refusal
 from lpc_ray.serving.sizing import PLACEHOLDER_ID
-from lpc_ray.textfile import parse_json
+from lpc_ray.sources.text import parse_json
 
 REQUEST_KEY = "lpc"
 MAX_BODY_BYTES = 4 << 20

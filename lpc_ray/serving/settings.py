@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from lpc_ray.config_file import Strict, validated
+from lpc_ray.config.loading import Strict, validated
 from lpc_ray.errors import ConfigError
 from lpc_ray.serving.sizing import PLACEHOLDER_ID
 

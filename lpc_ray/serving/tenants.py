@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from lpc_ray.config_file import UniqueKeyLoader
+from lpc_ray.config.loading import UniqueKeyLoader
 from lpc_ray.errors import ConfigError
 from lpc_ray.serving.refusal import Refusal
 

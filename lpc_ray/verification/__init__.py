@@ -3,9 +3,9 @@
 import importlib
 from pathlib import Path
 
-from lpc_ray.config_file import validated
+from lpc_ray.config.loading import validated
+from lpc_ray.config.recipe import VerificationRecipe
 from lpc_ray.errors import ConfigError
-from lpc_ray.recipe import VerificationRecipe
 from lpc_ray.verification.base import Benchmark
 
 

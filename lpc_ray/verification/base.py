@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lpc_ray.prompting import with_system
+from lpc_ray.model.chat import with_system
 from lpc_ray.records import Ask, Case, Message, Outcome, Reply, Verdict, digest_of
 
 Generate = Callable[[list[Ask]], list[Reply]]

@@ -4,10 +4,10 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from lpc_ray.packing import collate, pack
-from lpc_ray.prefix import Prefix
+from lpc_ray.prefix.attention import Prefix
 from lpc_ray.records import TraceRow
-from lpc_ray.training import target_logits
+from lpc_ray.training.loop import target_logits
+from lpc_ray.training.packing import collate, pack
 
 
 def text_row(prompt: list[int], reply: list[int]) -> TraceRow:
@@ -32,7 +32,7 @@ def kl_drift(
 ) -> tuple[float, int]:
     """Mean KL(bare ‖ with prefix) over the rows' target tokens, in nats, full vocabulary; and how many tokens those are.
 
-    backbone: attached (`lpc_ray.prefix.attach`). keys, values: [L, P, H, D].
+    backbone: attached (`lpc_ray.prefix.attention.attach`). keys, values: [L, P, H, D].
     """
     whole, empty = Prefix(keys, values, 0), Prefix(keys[:, :0], values[:, :0], 0)
     device = next(backbone.parameters()).device

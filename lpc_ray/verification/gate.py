@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from lpc_ray.artifact import Manifest
+from lpc_ray.artifacts.store import Manifest
+from lpc_ray.config.recipe import GateRecipe
 from lpc_ray.errors import ArtifactError
-from lpc_ray.recipe import GateRecipe
 from lpc_ray.verification.off_source import Damage
 
 

@@ -11,10 +11,10 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from lpc_ray.config_file import Strict
-from lpc_ray.datasets.gsm8k import Problem, last_number, marked_number, prompt, read_problems
+from lpc_ray.config.loading import Strict
 from lpc_ray.errors import DataError
 from lpc_ray.records import Ask, Case, digest_of
+from lpc_ray.sources.gsm8k import Problem, last_number, marked_number, prompt, read_problems
 from lpc_ray.verification.base import Benchmark, Examination, judged, rows_of
 
 SCORER = "gsm8k/3"

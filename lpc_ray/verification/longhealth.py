@@ -12,10 +12,10 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from lpc_ray.config_file import Distinct, Strict
-from lpc_ray.datasets.longhealth import LETTERS, Patient, prompt, read_patients
+from lpc_ray.config.loading import Distinct, Strict
 from lpc_ray.errors import DataError
 from lpc_ray.records import Ask, Case, digest_of
+from lpc_ray.sources.longhealth import LETTERS, Patient, prompt, read_patients
 from lpc_ray.verification.base import Benchmark, Examination, judged, rows_of
 
 SCORER = "longhealth/2"

@@ -12,7 +12,7 @@ from typing import Any
 
 from lpc_ray.errors import DataError
 from lpc_ray.records import Ask, Case, Outcome
-from lpc_ray.textfile import read_rows
+from lpc_ray.sources.text import read_rows
 from lpc_ray.verification.base import Benchmark, Examination, judged, rows_of
 from lpc_ray.verification.short_answer import DistinctCases, is_answered, normalise
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lpc_ray.config_file import Strict
+from lpc_ray.config.loading import Strict
 from lpc_ray.errors import DataError
 from lpc_ray.records import Ask, Case
-from lpc_ray.textfile import read_rows
+from lpc_ray.sources.text import read_rows
 from lpc_ray.verification.base import Benchmark, Examination, judged, rows_of
 
 SCORER = "short_answer/3"

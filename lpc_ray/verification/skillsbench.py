@@ -11,16 +11,24 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from lpc_ray.config_file import Distinct, Strict
-from lpc_ray.datasets.skillsbench import Task, no_skill_prompt, placements, read_tasks, skill_prompt
+from lpc_ray.config.loading import Distinct, Strict
 from lpc_ray.errors import ConfigError, VerificationError
-from lpc_ray.prompting import with_system
+from lpc_ray.model.chat import with_system
 from lpc_ray.records import Ask, Case, Message, Outcome
+from lpc_ray.sources.skillsbench import Task, no_skill_prompt, placements, read_tasks, skill_prompt
 from lpc_ray.verification.base import Benchmark, Examination, Judgement, rows_of
-from lpc_ray.verification.program import program_in
-from lpc_ray.verification.sandbox import check_available
-from lpc_ray.verification.supervision import MIB, Execution, Limits
-from lpc_ray.verification.task_runner import Preflight, Rules, TestReport, laid_out, preflight, run_program, run_tests
+from lpc_ray.verification.sandbox.bubblewrap import check_available
+from lpc_ray.verification.sandbox.limits import MIB, Execution, Limits
+from lpc_ray.verification.sandbox.program import program_in
+from lpc_ray.verification.sandbox.task_runner import (
+    Preflight,
+    Rules,
+    TestReport,
+    laid_out,
+    preflight,
+    run_program,
+    run_tests,
+)
 
 SCORER = "skillsbench/3"
 LEAK_WORDS = 12

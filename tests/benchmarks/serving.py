@@ -21,15 +21,15 @@ from rich.console import Console
 from rich.table import Table
 from safetensors.torch import save_file
 
-from lpc_ray.adapters.vllm_engine import EngineSettings, VLLMEngine
-from lpc_ray.artifact import TENSOR_FILE, publish
-from lpc_ray.embedded_model import fetch_embedded_model
-from lpc_ray.identity import model_identity
+from lpc_ray.adapters.server.source import ArtifactSource
+from lpc_ray.adapters.vllm.engine import EngineSettings, VLLMEngine
+from lpc_ray.artifacts.store import TENSOR_FILE, publish
+from lpc_ray.model.embedded import fetch_embedded_model
+from lpc_ray.model.identity import model_identity
 from lpc_ray.records import PrefixRef
 from lpc_ray.serving.rewriting import Rewriting
 from lpc_ray.serving.spare import SPARE_FILE, make_spare
 from lpc_ray.storage import Store
-from serve.source import ArtifactSource
 
 NEW_TOKENS = 16
 REQUESTS = 32

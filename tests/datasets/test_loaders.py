@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from lpc_ray.conversations import read_conversations
-from lpc_ray.datasets import gsm8k, longhealth, skillsbench
+from lpc_ray.config.recipe import VerificationRecipe
 from lpc_ray.errors import DataError
-from lpc_ray.recipe import VerificationRecipe
-from lpc_ray.sources import read_documents
+from lpc_ray.sources import gsm8k, longhealth, skillsbench
+from lpc_ray.sources.conversations import read_conversations
+from lpc_ray.sources.documents import read_documents
 from lpc_ray.storage import Store
 from lpc_ray.verification import build_benchmark
 from lpc_ray.verification.outcomes import OutcomeStore, Subject, Verifier

@@ -11,13 +11,13 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.cache_utils import DynamicCache
 
-from lpc_ray.adapters.vllm_engine import EngineSettings, VLLMEngine
-from lpc_ray.artifact import MANIFEST_FILE, publish
-from lpc_ray.embedded_model import fetch_embedded_model
+from lpc_ray.adapters.vllm.engine import EngineSettings, VLLMEngine
+from lpc_ray.artifacts.store import MANIFEST_FILE, publish
 from lpc_ray.errors import ArtifactError, ConfigError, DataError, PrefixNotFoundError
-from lpc_ray.identity import model_identity
-from lpc_ray.initializers import first_k
-from lpc_ray.prefix import attach
+from lpc_ray.model.embedded import fetch_embedded_model
+from lpc_ray.model.identity import model_identity
+from lpc_ray.prefix.attention import attach
+from lpc_ray.prefix.initializers import first_k
 from lpc_ray.records import Ask, Decoding, PrefixRef
 from lpc_ray.storage import Store
 

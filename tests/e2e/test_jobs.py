@@ -12,11 +12,11 @@ import mlflow
 import psutil
 import pytest
 
-from lpc_ray.artifact import load_prefix
-from lpc_ray.embedded_model import fetch_embedded_model
-from lpc_ray.identity import model_identity
+from lpc_ray.artifacts.store import load_prefix
+from lpc_ray.model.embedded import fetch_embedded_model
+from lpc_ray.model.identity import model_identity
 from lpc_ray.storage import Store
-from lpc_ray.traces import TraceStore
+from lpc_ray.traces.store import TraceStore
 
 ROOT = Path(__file__).resolve().parents[2]
 ARROW = [

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import ray
 
-from lpc_ray.adapters.machines import connect
-from lpc_ray.config import load
+from lpc_ray.adapters.ray.machines import connect
+from lpc_ray.config.job import load
 from lpc_ray.errors import ClusterError
-from lpc_ray.plan import make_plan
+from lpc_ray.run.plan import make_plan
 
 ROOT = Path(__file__).resolve().parents[2]
 

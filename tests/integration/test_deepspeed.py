@@ -7,10 +7,10 @@ import pytest
 import torch
 import torch.multiprocessing as mp
 
-from lpc_ray.prefix import Prefix, attach
-from lpc_ray.recipe import TrainingRecipe
+from lpc_ray.config.recipe import TrainingRecipe
+from lpc_ray.prefix.attention import Prefix, attach
 from lpc_ray.records import TraceRow
-from lpc_ray.training import PlainStepper, PrefixLearner, Progress, train
+from lpc_ray.training.loop import PlainStepper, PrefixLearner, Progress, train
 from tests.tiny import rows, taught_rows, tiny_model
 
 RECIPE = TrainingRecipe(steps=6, lr=0.02, warmup_steps=2, batch_tokens=70, window_tokens=32, clip_norm=0.5)
@@ -54,7 +54,7 @@ def _worker(rank, world, port, folder):
 
 
 def _run(objective, stage, interrupt_at):
-    from lpc_ray.adapters.deepspeed_stepper import DeepSpeedStepper
+    from lpc_ray.adapters.deepspeed import DeepSpeedStepper
 
     traces = _traces(objective)
     learner = _learner(objective, shard=stage == 3)

@@ -13,7 +13,7 @@ PROGRAM = """
 
     import torch
 
-    from lpc_ray.artifact import publish
+    from lpc_ray.artifacts.store import publish
     from lpc_ray.errors import StorageError
     from lpc_ray.storage import Store
     from lpc_ray.traces import TraceStore

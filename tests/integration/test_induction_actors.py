@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 import ray
 
-from lpc_ray.adapters.engine_pool import EnginePool
-from lpc_ray.adapters.ray_data import TraceWork, cut_batches, induce
-from lpc_ray.config import InductionResources
-from lpc_ray.embedded_model import EMBEDDED_MODEL
+from lpc_ray.adapters.ray.engine_pool import EnginePool
+from lpc_ray.adapters.ray.induction import TraceWork, cut_batches, induce
+from lpc_ray.config.job import InductionResources
 from lpc_ray.errors import ConfigError
-from lpc_ray.inducer import InductionTask
 from lpc_ray.induction import build_family
 from lpc_ray.induction.base import plan_units
+from lpc_ray.model.embedded import EMBEDDED_MODEL
+from lpc_ray.model.tokenizer import TextTokenizer
 from lpc_ray.records import TOP_K, Document
 from lpc_ray.storage import Store
-from lpc_ray.tokenizer import TextTokenizer
-from lpc_ray.traces import TraceStore
+from lpc_ray.traces.inducer import InductionTask
+from lpc_ray.traces.store import TraceStore
 
 SETTINGS = {"num_chunks": 4, "conversations_per_chunk": 3, "min_chunk_tokens": 20, "max_chunk_tokens": 40}
 RESOURCES = InductionResources(actors=2, cpus=0.5, units_per_batch=3)

@@ -14,8 +14,8 @@ from ray import tune
 from ray.tune import RunConfig
 from tensorboardX.proto.event_pb2 import Event
 
-from lpc_ray.adapters.live_view import OptimizerStepTensorBoard, SweepGauges
-from lpc_ray.adapters.ray_tune import folder_name
+from lpc_ray.adapters.ray.live_view import OptimizerStepTensorBoard, SweepGauges
+from lpc_ray.adapters.ray.sweep import folder_name
 
 DASHBOARD = Path(__file__).parents[2] / "cluster" / "dashboards" / "sweep.json"
 RESULTS = [

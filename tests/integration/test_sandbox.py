@@ -13,9 +13,9 @@ import psutil
 import pytest
 
 from lpc_ray.errors import VerificationError
-from lpc_ray.verification import sandbox as sandbox_module
-from lpc_ray.verification.sandbox import Sandbox, check_available, open_sandbox
-from lpc_ray.verification.supervision import MIB, Execution, Limits
+from lpc_ray.verification.sandbox import bubblewrap as sandbox_module
+from lpc_ray.verification.sandbox.bubblewrap import Sandbox, check_available, open_sandbox
+from lpc_ray.verification.sandbox.limits import MIB, Execution, Limits
 
 ROOT = Path(__file__).resolve().parents[2]
 FEW = Limits(seconds=60, processes=32, memory_bytes=1024 * MIB, file_bytes=8 * MIB, disk_bytes=32 * MIB)
@@ -179,8 +179,8 @@ def test_a_daemon_ends_with_the_program_that_left_it():
 def test_a_killed_runner_leaves_no_process_behind(tmp_path, wait_seconds):
     marker = f"marker-{os.getpid()}-{time.monotonic_ns()}"
     runner = (
-        "from lpc_ray.verification.sandbox import open_sandbox, own\n"
-        "from lpc_ray.verification.supervision import Limits\n"
+        "from lpc_ray.verification.sandbox.bubblewrap import open_sandbox, own\n"
+        "from lpc_ray.verification.sandbox.limits import Limits\n"
         "with open_sandbox() as sandbox:\n    own(sandbox, sandbox.home)\n"
         f"    sandbox.run(['python3', '-c', 'import time; time.sleep(300)', '{marker}'], Limits(seconds=300))"
     )

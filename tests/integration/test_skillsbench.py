@@ -6,13 +6,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from lpc_ray.datasets.skillsbench import read_tasks
+from lpc_ray.config.recipe import VerificationRecipe
 from lpc_ray.errors import ConfigError, VerificationError
-from lpc_ray.recipe import VerificationRecipe
+from lpc_ray.sources.skillsbench import read_tasks
 from lpc_ray.storage import Store
 from lpc_ray.verification import build_benchmark, skillsbench
 from lpc_ray.verification.outcomes import OutcomeStore, Subject, Verifier
-from lpc_ray.verification.task_runner import Rules, preflight
+from lpc_ray.verification.sandbox.task_runner import Rules, preflight
 from tests.replies import Scripted
 
 TASKS = Path(__file__).resolve().parents[2] / "data" / "tasks"

@@ -7,7 +7,7 @@ import ray
 from ray import tune
 from ray.tune import Callback, RunConfig, TuneConfig
 
-from lpc_ray.adapters.ray_tune import TolerantASHA, score_of
+from lpc_ray.adapters.ray.sweep import TolerantASHA, score_of
 
 STEPS = (0, 1, 2, 4, 8, 16, 24, 48)
 

@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 from lpc_ray.adapters.machines import connect
 from lpc_ray.config import load
-from lpc_ray.console import exit_on_error
-from lpc_ray.plan import make_plan
+from lpc_ray.terminal import exit_on_error
+from lpc_ray.run.plan import make_plan
 
 with exit_on_error():
     connect(make_plan(load(Path("jobs/configs/pi_scale.cpu.yaml"))))

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 import ray
 
-from lpc_ray.adapters.machines import Machines
-from lpc_ray.adapters.ray_train import TrainingDesk
-from lpc_ray.config import load
-from lpc_ray.console import Console
-from lpc_ray.plan import make_plan
+from lpc_ray.adapters.ray.desk import TrainingDesk
+from lpc_ray.adapters.ray.machines import Machines
+from lpc_ray.config.job import load
+from lpc_ray.run.plan import make_plan
 from lpc_ray.storage import Store
+from lpc_ray.terminal import Console
 
 ROOT = Path(__file__).resolve().parents[2]
 

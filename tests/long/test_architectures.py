@@ -7,14 +7,14 @@ import pytest
 import torch
 from transformers.cache_utils import DynamicCache
 
-from lpc_ray.adapters.vllm_engine import EngineSettings, VLLMEngine
-from lpc_ray.artifact import publish
+from lpc_ray.adapters.vllm.engine import EngineSettings, VLLMEngine
+from lpc_ray.artifacts.handles import ARTIFACTS
+from lpc_ray.artifacts.library import adopt
+from lpc_ray.artifacts.store import publish
 from lpc_ray.errors import ConfigError
-from lpc_ray.handles import ARTIFACTS
-from lpc_ray.identity import model_identity
-from lpc_ray.initializers import first_k
-from lpc_ray.library import adopt
-from lpc_ray.prefix import attach
+from lpc_ray.model.identity import model_identity
+from lpc_ray.prefix.attention import attach
+from lpc_ray.prefix.initializers import first_k
 from lpc_ray.records import Ask, Decoding, PrefixRef
 from lpc_ray.storage import Store
 from tests.tiny import save_tiny, tiny_model

@@ -14,8 +14,8 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from lpc_ray.artifact import MANIFEST_FILE, TENSOR_FILE, publish
-from lpc_ray.manifest import Manifest
+from lpc_ray.artifacts.manifest import Manifest
+from lpc_ray.artifacts.store import MANIFEST_FILE, TENSOR_FILE, publish
 from lpc_ray.storage import Store
 from tests.serving import COLOURS, FACTS, NAME, PREFIX_TOKENS, QUESTION, Oracle, application, publish_texts, wait_until
 
@@ -510,7 +510,7 @@ def test_no_key_appears_in_any_log(running):
 def test_a_draining_server_ends_its_streams_and_refuses_new_requests(client, http):
     from ray import serve
 
-    from serve.app import APP
+    from lpc_ray.adapters.server.app import APP
 
     stream = iter(_chat(client, "fact-red", "Count to fifty.", max_tokens=64, stream=True))
     parts = [next(stream)]

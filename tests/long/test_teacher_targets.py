@@ -8,16 +8,16 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from lpc_ray.adapters.vllm_engine import EngineSettings, VLLMEngine
-from lpc_ray.embedded_model import fetch_embedded_model
-from lpc_ray.inducer import Inducer, InductionTask
+from lpc_ray.adapters.vllm.engine import EngineSettings, VLLMEngine
+from lpc_ray.config.recipe import TrainingRecipe
 from lpc_ray.induction.base import plan_units
-from lpc_ray.objectives import rows_for
-from lpc_ray.packing import collate, pack
-from lpc_ray.prefix import Prefix, attach
-from lpc_ray.recipe import TrainingRecipe
-from lpc_ray.sources import read_documents
-from lpc_ray.training import PrefixLearner, teacher_logits
+from lpc_ray.model.embedded import fetch_embedded_model
+from lpc_ray.prefix.attention import Prefix, attach
+from lpc_ray.sources.documents import read_documents
+from lpc_ray.traces.inducer import Inducer, InductionTask
+from lpc_ray.training.loop import PrefixLearner, teacher_logits
+from lpc_ray.training.objectives import rows_for
+from lpc_ray.training.packing import collate, pack
 
 HANDBOOK = Path(__file__).resolve().parents[2] / "data" / "demo" / "handbook.md"
 SETTINGS = {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lpc_ray.artifact import read_manifest
+from lpc_ray.artifacts.store import read_manifest
 from lpc_ray.errors import ArtifactError
 from lpc_ray.verification.gate import require_passed
 

@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, bootstrap, fisher_exact
 
-from lpc_ray.analysis.comparisons import only_difference, recipe_choices
-from lpc_ray.analysis.convergence import convergence, curves, steps_to_quality
-from lpc_ray.analysis.findings import findings
-from lpc_ray.analysis.ledger import ArmRecord, BaselineRecord, StepScore, best_step, rows
-from lpc_ray.analysis.seeds import spreads
-from lpc_ray.analysis.significance import bootstrap_mean, paired, passes, unpaired, wilson
-from lpc_ray.analysis.threshold import quality
-from lpc_ray.analysis.wording import counted, listed
+from lpc_ray.config.shares import quality
 from lpc_ray.errors import ConfigError, DataError
 from lpc_ray.records import Outcome
+from lpc_ray.report.english import counted, listed
+from lpc_ray.report.ledger.ledger import ArmRecord, BaselineRecord, StepScore, best_step, rows
+from lpc_ray.report.significance import bootstrap_mean, paired, passes, unpaired, wilson
+from lpc_ray.report.statistics.seed_spread import spreads
+from lpc_ray.report.statistics.steps_to_quality import convergence, curves, steps_to_quality
+from lpc_ray.report.words.findings import findings
+from lpc_ray.report.words.verdicts import only_difference, recipe_choices
 
 
 def outcomes(marks: str, protocol: str = "greedy") -> tuple[Outcome, ...]:

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lpc_ray.analysis.pareto import AXES, ParetoRow, dominates, pareto, shared_axes
-from lpc_ray.analysis.row import Row
+from lpc_ray.report.ledger.row import Row
+from lpc_ray.report.statistics.pareto import AXES, ParetoRow, dominates, pareto, shared_axes
 
 SMALL = st.integers(0, 3)
 MAYBE = st.one_of(SMALL, SMALL, SMALL, st.none())

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from lpc_ray.analysis.ledger import rows
-from lpc_ray.analysis.recipes import recipe_scores
-from lpc_ray.analysis.seeds import shared_artifacts, spreads
-from lpc_ray.analysis.significance import bootstrap_mean, holm
 from lpc_ray.records import Outcome
+from lpc_ray.report.ledger.ledger import rows
+from lpc_ray.report.significance import bootstrap_mean, holm
+from lpc_ray.report.statistics.recipe_ranking import recipe_scores
+from lpc_ray.report.statistics.seed_spread import shared_artifacts, spreads
 from tests.unit.test_analysis_report import arm, write
 
 

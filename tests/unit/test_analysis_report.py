@@ -9,11 +9,11 @@ from html.parser import HTMLParser
 
 import pytest
 
-from lpc_ray.analysis.ledger import ArmRecord, BaselineRecord, StepScore, rows
-from lpc_ray.analysis.report import printed_table, write_report
-from lpc_ray.analysis.row import Row
-from lpc_ray.analysis.styles import COLOURS, styles
 from lpc_ray.records import Case, Outcome
+from lpc_ray.report.ledger.ledger import ArmRecord, BaselineRecord, StepScore, rows
+from lpc_ray.report.ledger.row import Row
+from lpc_ray.report.pages.styles import COLOURS, styles
+from lpc_ray.report.report import printed_table, write_report
 from lpc_ray.storage import Store
 
 FACTS = {"document": {"name": "harbour.md", "tokens": 812}, "sizes": [64, 128], "model": "smollm2"}

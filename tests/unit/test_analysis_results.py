@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lpc_ray.analysis.compare import COMPARISON_FILES, merged, sections_of, shared_arms, write_comparison
-from lpc_ray.analysis.files import json_bytes
-from lpc_ray.analysis.results import parse_results, read_results
-from lpc_ray.analysis.significance import wilson
 from lpc_ray.errors import DataError
+from lpc_ray.report.comparison import COMPARISON_FILES, merged, sections_of, shared_arms, write_comparison
+from lpc_ray.report.files import json_bytes
+from lpc_ray.report.results.read import parse_results, read_results
+from lpc_ray.report.significance import wilson
 from tests.unit.test_analysis_report import BASELINES, FACTS, Folder, Reader, arm, outcomes
 
 ROOT = Path(__file__).parents[2]
@@ -357,7 +357,7 @@ def test_entries_that_name_their_own_runs_are_kept_apart():
 
 
 def test_a_report_of_our_own_is_read_back_with_its_curves():
-    from lpc_ray.analysis.report import ReportSubject, write_report
+    from lpc_ray.report.report import ReportSubject, write_report
 
     folder = Folder()
     held = outcomes(60, 41)
@@ -409,8 +409,8 @@ def test_the_published_runs_written_and_read_again_say_the_same():
 
 
 def test_measured_curves_written_and_read_again_say_the_same(tmp_path):
-    from lpc_ray.analysis.convergence import curves
-    from lpc_ray.analysis.report import ReportSubject, write_report
+    from lpc_ray.report.report import ReportSubject, write_report
+    from lpc_ray.report.statistics.steps_to_quality import curves
 
     arms = [arm(held_out=outcomes(60, 41)), arm("new", steps=(), held_out=(), status="unfinished", num_tokens=64)]
     folder = Folder()

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 from scipy.stats import binomtest, fisher_exact
 
-from lpc_ray.analysis.aggregate import by_arm
-from lpc_ray.analysis.breakeven import break_even
-from lpc_ray.analysis.contrast import contrasts
-from lpc_ray.analysis.documents import per_document
-from lpc_ray.analysis.row import Row, score_fields
-from lpc_ray.analysis.seeds import spreads
+from lpc_ray.report.ledger.row import Row, score_fields
+from lpc_ray.report.statistics.break_even import break_even
+from lpc_ray.report.statistics.difference import contrasts
+from lpc_ray.report.statistics.initializer_duels import per_document
+from lpc_ray.report.statistics.over_tasks import by_arm
+from lpc_ray.report.statistics.seed_spread import spreads
 
 
 def row(name="arm", passed=None, total=None, **fields) -> Row:

@@ -4,10 +4,10 @@ import pytest
 import torch
 from transformers import AutoConfig
 
-from lpc_ray.architecture import check_architecture
 from lpc_ray.errors import ConfigError
-from lpc_ray.initializers import first_k
-from lpc_ray.prefix import attach, prefix_arguments
+from lpc_ray.model.architecture import check_architecture
+from lpc_ray.prefix.attention import attach, prefix_arguments
+from lpc_ray.prefix.initializers import first_k
 from tests.tiny import tiny_model
 
 MIXED = {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"], "sliding_window": 64}

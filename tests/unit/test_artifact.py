@@ -8,7 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lpc_ray.artifact import (
+from lpc_ray.artifacts.handles import MANIFEST_FILE
+from lpc_ray.artifacts.manifest import Manifest, parse_manifest
+from lpc_ray.artifacts.store import (
     TENSOR_FILE,
     describe,
     fetch,
@@ -20,8 +22,6 @@ from lpc_ray.artifact import (
     tell,
 )
 from lpc_ray.errors import ArtifactError, PrefixNotFoundError, StorageError
-from lpc_ray.handles import MANIFEST_FILE
-from lpc_ray.manifest import Manifest, parse_manifest
 from lpc_ray.storage import Store
 from tests.tiny import IDENTITY
 

@@ -11,22 +11,22 @@ import pytest
 import torch
 import yaml
 
-from lpc_ray.artifact import publish
-from lpc_ray.cli import run_job
-from lpc_ray.config import load
-from lpc_ray.embedded_model import fetch_embedded_model, resolve_model
+from lpc_ray.artifacts.handles import ARTIFACTS, set_handle
+from lpc_ray.artifacts.store import publish
+from lpc_ray.cli.jobs import run_job
+from lpc_ray.config.job import load
 from lpc_ray.errors import ArtifactError, ConfigError, DataError, LPCError
-from lpc_ray.evidence.baselines import prompt_baselines, untrained
-from lpc_ray.evidence.facts import run_facts
-from lpc_ray.handles import ARTIFACTS, set_handle
-from lpc_ray.identity import model_identity
 from lpc_ray.induction import build_family, family_names
-from lpc_ray.matrix import arms, fingerprint
-from lpc_ray.plan import check_no_held_out_case, make_plan
+from lpc_ray.model.embedded import fetch_embedded_model, resolve_model
+from lpc_ray.model.identity import model_identity
 from lpc_ray.records import Case
-from lpc_ray.sources import read_documents
+from lpc_ray.run.arms import arms, fingerprint
+from lpc_ray.run.baselines import prompt_baselines, untrained
+from lpc_ray.run.facts import run_facts
+from lpc_ray.run.plan import check_no_held_out_case, make_plan
+from lpc_ray.sources.documents import read_documents
+from lpc_ray.sources.text import parse_json, read_rows
 from lpc_ray.storage import Store
-from lpc_ray.textfile import parse_json, read_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE = {
@@ -323,7 +323,7 @@ def test_a_preview_is_asked_for_by_count_and_replaces_the_work(monkeypatch, caps
 
 def test_a_dry_run_loads_neither_torch_nor_any_framework():
     code = (
-        "import sys; from lpc_ray.cli import run_job; run_job('x', None, ['--dry-run']);"
+        "import sys; from lpc_ray.cli.jobs import run_job; run_job('x', None, ['--dry-run']);"
         "sys.exit(any(name in sys.modules for name in ('torch', 'ray', 'vllm', 'deepspeed', 'mlflow', 'transformers')))"
     )
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)

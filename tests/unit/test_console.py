@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpc_ray.console import Console, Pace, Parser, clock, exit_on_error, printable
+from lpc_ray.adapters.pipeline.pace import Pace
 from lpc_ray.errors import DataError
+from lpc_ray.terminal import Console, Parser, clock, exit_on_error, printable
 
 
 def test_an_error_of_the_users_is_one_line_and_exit_code_2(capsys):
@@ -88,7 +89,7 @@ def test_a_stage_that_speaks_is_left_alone(capsys):
 
 PROGRAM = """
 import os, signal, sys, time
-from lpc_ray.console import exit_on_error
+from lpc_ray.terminal import exit_on_error
 with exit_on_error():
     try:
         print("started", flush=True)

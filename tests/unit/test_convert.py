@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from torch import nn
 from transformers.cache_utils import DynamicCache
 
-from lpc_ray.artifact import load_prefix
-from lpc_ray.convert import read_foreign, write_foreign
+from lpc_ray.artifacts.formats import read_foreign, write_foreign
+from lpc_ray.artifacts.handles import ARTIFACTS, list_handles
+from lpc_ray.artifacts.library import ImportRequest, add, export
+from lpc_ray.artifacts.store import load_prefix
 from lpc_ray.errors import ArtifactError, ConfigError, StorageError
-from lpc_ray.handles import ARTIFACTS, list_handles
-from lpc_ray.library import ImportRequest, add, export
-from lpc_ray.prefix import attach, prefix_arguments
+from lpc_ray.prefix.attention import attach, prefix_arguments
 from lpc_ray.storage import Store
 from tests.tiny import tiny_identity, tiny_model
 

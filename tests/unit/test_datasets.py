@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from lpc_ray.datasets import longhealth, skillsbench
 from lpc_ray.errors import DataError
-from lpc_ray.sources import read_documents
+from lpc_ray.sources import longhealth, skillsbench
+from lpc_ray.sources.documents import read_documents
 
 TASKS = Path(__file__).resolve().parents[2] / "data" / "tasks"
 

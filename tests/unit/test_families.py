@@ -5,13 +5,13 @@ import math
 
 import pytest
 
-from lpc_ray.datasets import gsm8k
 from lpc_ray.errors import ConfigError, DataError
 from lpc_ray.induction import build_family, family_names
 from lpc_ray.induction.ar_ta import entries_of
 from lpc_ray.induction.base import run_units
 from lpc_ray.induction.bo import Candidate
 from lpc_ray.records import TOP_K
+from lpc_ray.sources import gsm8k
 from lpc_ray.verification.scoring import short_answer
 from tests.scripted import TEXT, Teacher, reply, units_of
 

@@ -8,13 +8,13 @@ import pytest
 import torch
 from safetensors.torch import save
 
-from lpc_ray.artifact import MANIFEST_FILE, TENSOR_FILE, load_prefix, publish
+from lpc_ray.adapters.server.source import ArtifactSource
+from lpc_ray.artifacts.fetch import CHUNK_BYTES, fetch_checked
+from lpc_ray.artifacts.store import MANIFEST_FILE, TENSOR_FILE, load_prefix, publish
 from lpc_ray.errors import ArtifactError, PrefixNotFoundError
-from lpc_ray.fetching import CHUNK_BYTES, fetch_checked
-from lpc_ray.identity import ModelIdentity
+from lpc_ray.model.identity import ModelIdentity
 from lpc_ray.serving.spare import HEADER_BYTES, SPARE_FILE, make_spare, take_spare
 from lpc_ray.storage import Store
-from serve.source import ArtifactSource
 
 WHO = ModelIdentity("m", None, "c", "w", "t", "ct", "{}", 2, 2, 64, 8192)
 

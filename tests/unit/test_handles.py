@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lpc_ray.artifacts.handles import check_handle, find_digest, list_handles, parts_of, read_handle, set_handle
 from lpc_ray.errors import ConfigError, PrefixNotFoundError, StorageError
-from lpc_ray.handles import check_handle, find_digest, list_handles, parts_of, read_handle, set_handle
 from lpc_ray.storage import Store
 
 FIRST, SECOND = "a" * 32, "b" * 32

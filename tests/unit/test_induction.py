@@ -15,7 +15,8 @@ from lpc_ray.induction.base import run_units
 from lpc_ray.induction.ss import PROMPTS, SEED_TYPES
 from lpc_ray.records import TOP_K, Trace
 from lpc_ray.storage import Store
-from lpc_ray.traces import Provenance, TraceStore, tokenise
+from lpc_ray.traces.store import TraceStore
+from lpc_ray.traces.tokenise import Provenance, tokenise
 from tests.scripted import TEXT, render, reply, units_of
 from tests.tiny import rows
 

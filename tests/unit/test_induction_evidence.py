@@ -5,19 +5,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from lpc_ray.analysis.report import write_report
-from lpc_ray.arm_store import ArmStore, Checkpoint
-from lpc_ray.artifact import publish, tell
-from lpc_ray.config import load
+from lpc_ray.artifacts.handles import ARTIFACTS
+from lpc_ray.artifacts.store import publish, tell
+from lpc_ray.config.job import load
 from lpc_ray.errors import DataError, StorageError
-from lpc_ray.evidence.arms import arm_record, check_reportable, trace_counts
-from lpc_ray.evidence.induction import add_induction_seconds, induction_reports, judge_induction
-from lpc_ray.handles import ARTIFACTS
-from lpc_ray.inducer import Inducer
-from lpc_ray.plan import make_plan
 from lpc_ray.records import Outcome
+from lpc_ray.report.report import write_report
+from lpc_ray.run.checkpoints import ArmStore, Checkpoint
+from lpc_ray.run.plan import make_plan
+from lpc_ray.run.records import arm_record, check_reportable, trace_counts
+from lpc_ray.run.trace_quality import add_induction_seconds, induction_reports, judge_induction
 from lpc_ray.storage import Store
-from lpc_ray.traces import TraceStore
+from lpc_ray.traces.inducer import Inducer
+from lpc_ray.traces.store import TraceStore
 from lpc_ray.verification.outcomes import OutcomeStore
 from tests.scripted import Teacher, reply
 from tests.tiny import tiny_identity, tiny_model

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import entropy
 
-from lpc_ray.analysis.grounding import absent, claims
-from lpc_ray.analysis.induction_quality import entropies, printed, quality
-from lpc_ray.analysis.page import html_page
-from lpc_ray.analysis.tables import run_tables
 from lpc_ray.records import TOP_K, TraceRow
+from lpc_ray.report.pages.render import html_page
+from lpc_ray.report.statistics.tables import run_tables
+from lpc_ray.traces.grounding import absent, claims
+from lpc_ray.traces.quality import entropies, printed, quality
 
 SOURCE = "The director, Marta Quillen, keeps 4718 and 12:40 in a “blue folder”. Lunch is in the Map Room."
 

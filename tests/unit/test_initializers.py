@@ -5,10 +5,12 @@ import math
 import pytest
 import torch
 
-from lpc_ray.artifact import publish
+from lpc_ray.artifacts.handles import ARTIFACTS, set_handle
+from lpc_ray.artifacts.store import publish
+from lpc_ray.config.recipe import AttentionMatchingRecipe, Recipe
 from lpc_ray.errors import ArtifactError, ConfigError, DataError
-from lpc_ray.handles import ARTIFACTS, set_handle
-from lpc_ray.initializers import (
+from lpc_ray.prefix.attention import attach, forward_cache
+from lpc_ray.prefix.initializers import (
     attention_matching,
     first_k,
     initialize,
@@ -18,11 +20,9 @@ from lpc_ray.initializers import (
     strided_rope,
     text,
 )
-from lpc_ray.initializers.attention_matching import attention_scores, queries_behind
-from lpc_ray.initializers.rope import inverse_frequencies, rerotate
-from lpc_ray.prefix import attach, forward_cache
-from lpc_ray.recipe import AttentionMatchingRecipe, Recipe
-from lpc_ray.starts import Starts, read_starts
+from lpc_ray.prefix.initializers.attention_matching import attention_scores, queries_behind
+from lpc_ray.prefix.initializers.rope import inverse_frequencies, rerotate
+from lpc_ray.prefix.starts import Starts, read_starts
 from lpc_ray.storage import Store
 from tests.tiny import tiny_identity, tiny_model
 

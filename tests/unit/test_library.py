@@ -7,13 +7,13 @@ import pytest
 import torch
 from transformers.cache_utils import DynamicCache
 
-from lpc_ray.artifact import publish, stored_manifest
-from lpc_ray.command import main
+from lpc_ray.artifacts.handles import ARTIFACTS, list_handles, set_handle
+from lpc_ray.artifacts.library import adopt, compose, load, resolve
+from lpc_ray.artifacts.store import publish, stored_manifest
+from lpc_ray.cli.lpc import main
 from lpc_ray.errors import ArtifactError, PrefixNotFoundError
-from lpc_ray.handles import ARTIFACTS, list_handles, set_handle
-from lpc_ray.identity import model_identity
-from lpc_ray.library import adopt, compose, load, resolve
-from lpc_ray.prefix import attach, forward_cache, prefix_arguments
+from lpc_ray.model.identity import model_identity
+from lpc_ray.prefix.attention import attach, forward_cache, prefix_arguments
 from lpc_ray.storage import Store
 from tests.tiny import save_tiny, tiny_identity, tiny_model
 

@@ -9,8 +9,8 @@ import pytest
 from transformers import AutoConfig
 
 from lpc_ray.errors import ConfigError
-from lpc_ray.identity import model_identity
-from lpc_ray.model_files import read_tokenizer, text_config
+from lpc_ray.model.files import read_tokenizer, text_config
+from lpc_ray.model.identity import model_identity
 from tests.tiny import save_tiny, tiny_model
 
 ROOT = Path(__file__).parents[2]
@@ -75,7 +75,7 @@ def test_whatever_loads_a_model_config_or_tokenizer_says_that_no_code_of_its_is_
                 loads[f"{file.relative_to(ROOT)}:{node.lineno}"] = ast.unparse(node)
     loads = {place: call for place, call in loads.items() if "AsyncEngineArgs(**arguments)" not in call}
     files = {place.partition(":")[0] for place in loads}
-    assert files == {f"lpc_ray/{name}.py" for name in ("adapters/ray_train", "embedded_model", "model_files")}
+    assert files == {f"lpc_ray/{name}.py" for name in ("adapters/ray/training", "model/embedded", "model/files")}
     assert [place for place, call in loads.items() if "trust_remote_code=False" not in call] == []
 
 

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
+from lpc_ray.config.recipe import TrainingRecipe
 from lpc_ray.errors import DataError
-from lpc_ray.objectives import kl_losses, ntp_losses, rows_for, soft_targets
-from lpc_ray.packing import collate, pack
-from lpc_ray.prefix import Prefix, attach, prefix_arguments
-from lpc_ray.recipe import TrainingRecipe
+from lpc_ray.prefix.attention import Prefix, attach, prefix_arguments
 from lpc_ray.records import TOP_K
-from lpc_ray.training import PrefixLearner
+from lpc_ray.training.loop import PrefixLearner
+from lpc_ray.training.objectives import kl_losses, ntp_losses, rows_for, soft_targets
+from lpc_ray.training.packing import collate, pack
 from tests.tiny import rows, taught_rows, tiny_model
 
 PLAIN = TrainingRecipe()

@@ -3,9 +3,9 @@
 import pytest
 from prometheus_client import generate_latest
 
-from lpc_ray.analysis.observed import observed_requests
 from lpc_ray.errors import DataError
 from lpc_ray.serving.metrics import RequestMetrics
+from lpc_ray.serving.observed import observed_requests
 
 
 def test_answered_requests_are_summed_over_tenants_and_counted_for_each_handle_of_a_composed_one(tmp_path):

@@ -6,17 +6,17 @@ from dataclasses import replace
 import pytest
 import torch
 
-from lpc_ray.artifact import publish, read_manifest, tell
+from lpc_ray.adapters.server.source import ArtifactSource
+from lpc_ray.artifacts.store import publish, read_manifest, tell
+from lpc_ray.config.recipe import GateRecipe
 from lpc_ray.errors import ArtifactError, DataError
-from lpc_ray.prefix import attach, forward_cache
-from lpc_ray.recipe import GateRecipe
+from lpc_ray.prefix.attention import attach, forward_cache
 from lpc_ray.storage import Store
 from lpc_ray.verification.drift import kl_drift, text_row
 from lpc_ray.verification.gate import judge, require_passed
 from lpc_ray.verification.off_source import OffSource, abstains, damage
 from lpc_ray.verification.off_source import load as load_off_source
 from lpc_ray.verification.outcomes import OutcomeStore, Subject, Verifier
-from serve.source import ArtifactSource
 from tests import tiny
 from tests.replies import Scripted
 from tests.tiny import tiny_model

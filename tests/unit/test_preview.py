@@ -3,12 +3,12 @@
 import pytest
 
 from lpc_ray.errors import ConfigError
-from lpc_ray.inducer import Inducer, InductionTask
 from lpc_ray.induction.base import plan_units
-from lpc_ray.preview import preview, printed, sampled
 from lpc_ray.records import Document, digest_of
 from lpc_ray.storage import Store
-from lpc_ray.traces import TraceStore
+from lpc_ray.traces.inducer import Inducer, InductionTask
+from lpc_ray.traces.preview import preview, printed, sampled
+from lpc_ray.traces.store import TraceStore
 from tests.scripted import Teacher, reply
 
 TEXT = " ".join(f"The gate number {number} opens at dawn." for number in range(300))

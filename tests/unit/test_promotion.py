@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from lpc_ray.analysis.results import read_results
+from lpc_ray.config.suite import PromotionRule
 from lpc_ray.errors import DataError
-from lpc_ray.promotion import PromotionRule, promote
+from lpc_ray.report.results.read import read_results
+from lpc_ray.suite.promotion import promote
 
 SCORES = {"ss": [0.6, 0.5], "bo": [0.9, 0.3], "csb": [0.7, 0.7], "raw": [None, 0.1], "ar": [None]}
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from lpc_ray.analysis.aggregate import by_arm
-from lpc_ray.analysis.convergence import fastest, steps_to_quality
-from lpc_ray.analysis.documents import per_document, total_delta
-from lpc_ray.analysis.pareto import pareto, shared_axes
-from lpc_ray.analysis.results import parse_results, read_results
-from lpc_ray.analysis.seeds import spreads
-from lpc_ray.analysis.significance import NOISE_P_VALUE, unpaired
 from lpc_ray.errors import DataError
+from lpc_ray.report.results.read import parse_results, read_results
+from lpc_ray.report.significance import NOISE_P_VALUE, unpaired
+from lpc_ray.report.statistics.initializer_duels import per_document, total_delta
+from lpc_ray.report.statistics.over_tasks import by_arm
+from lpc_ray.report.statistics.pareto import pareto, shared_axes
+from lpc_ray.report.statistics.seed_spread import spreads
+from lpc_ray.report.statistics.steps_to_quality import fastest, steps_to_quality
 
 FOLDER = Path(__file__).parents[2] / "data" / "published"
 XLSX = "xlsx-recover-data"

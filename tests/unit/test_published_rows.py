@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lpc_ray.analysis.results import read_results
+from lpc_ray.report.results.read import read_results
 
 FOLDER = Path(__file__).parents[2] / "data" / "published"
 LPC, RC = "learned prefix caches", "reasoncache"

@@ -6,17 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from lpc_ray.analysis.ledger import BaselineRecord, StepScore
-from lpc_ray.analysis.results import read_results
-from lpc_ray.cli import run_job
+from lpc_ray.cli.jobs import run_job
+from lpc_ray.config.suite import PromotionRule
 from lpc_ray.errors import ConfigError
-from lpc_ray.evidence.baselines import prompt_baselines, untrained, untrained_name
-from lpc_ray.matrix import arms
-from lpc_ray.plan import make_plan
-from lpc_ray.promotion import PromotionRule, promote
-from lpc_ray.scale import BASELINES, focus_job, load_many, patient_jobs, stratum_jobs
-from lpc_ray.scale_run import TaskResults, run_patients, run_scale
+from lpc_ray.report.ledger.ledger import BaselineRecord, StepScore
+from lpc_ray.report.results.read import read_results
+from lpc_ray.run.arms import arms
+from lpc_ray.run.baselines import prompt_baselines, untrained, untrained_name
+from lpc_ray.run.plan import make_plan
 from lpc_ray.storage import Store
+from lpc_ray.suite.jobs import BASELINES, focus_job, load_many, patient_jobs, stratum_jobs
+from lpc_ray.suite.promotion import promote
+from lpc_ray.suite.suite import TaskResults, run_patients, run_scale
 from tests.unit.test_analysis_report import arm, outcomes
 
 SCALE = Path(__file__).parents[2] / "jobs" / "configs" / "pi_scale.strata.yaml"

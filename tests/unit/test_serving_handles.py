@@ -10,6 +10,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lpc_ray.adapters.server.app import build, demo_prefix
 from lpc_ray.errors import ConfigError, PrefixNotFoundError, StorageError
 from lpc_ray.serving.handles import ModelName, check_handle, parse_model
 from lpc_ray.serving.refusal import Refusal
@@ -17,7 +18,6 @@ from lpc_ray.serving.registry import FILE, Entry, Registry
 from lpc_ray.serving.settings import server_settings
 from lpc_ray.serving.tenants import Concurrency, Keys, Tenant, require_admin
 from lpc_ray.storage import Store
-from serve.app import build, demo_prefix
 
 BASE = "org/model-1"
 ALNUM = string.ascii_letters + string.digits

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lpc_ray.config.recipe import VerificationRecipe
 from lpc_ray.errors import DataError
-from lpc_ray.recipe import VerificationRecipe
 from lpc_ray.storage import Store
 from lpc_ray.verification import build_benchmark
 from lpc_ray.verification.outcomes import OutcomeStore, Subject, Verifier

@@ -2,12 +2,12 @@
 
 import pytest
 
+from lpc_ray.artifacts.handles import set_handle
+from lpc_ray.config.recipe import Recipe
 from lpc_ray.errors import ConfigError, DataError, PrefixNotFoundError
-from lpc_ray.handles import set_handle
-from lpc_ray.matrix import arms
-from lpc_ray.recipe import Recipe
+from lpc_ray.prefix.starts import read_starts
 from lpc_ray.records import Document
-from lpc_ray.starts import read_starts
+from lpc_ray.run.arms import arms
 from lpc_ray.storage import Store
 
 DIGEST = "d" * 32

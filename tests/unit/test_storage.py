@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpc_ray.cli import store_url
+from lpc_ray.cli.jobs import store_url
 from lpc_ray.errors import StorageError
 from lpc_ray.storage import TEMPORARY, Store, absolute, check_url, open_store
 

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lpc_ray.errors import ConfigError
-from lpc_ray.strata import BY_SIZE, pick_strata
+from lpc_ray.suite.strata import BY_SIZE, pick_strata
 
 CANDIDATES = st.dictionaries(
     st.text("abcdef-", min_size=1, max_size=6), st.integers(0, 40_000), min_size=4, max_size=30

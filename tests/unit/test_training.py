@@ -7,11 +7,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lpc_ray.config.recipe import TrainingRecipe
 from lpc_ray.errors import DataError
-from lpc_ray.packing import batches, collate, pack
-from lpc_ray.prefix import Prefix, attach
-from lpc_ray.recipe import TrainingRecipe
-from lpc_ray.training import PlainStepper, PrefixLearner, Progress, lr_factor, train
+from lpc_ray.prefix.attention import Prefix, attach
+from lpc_ray.training.loop import PlainStepper, PrefixLearner, Progress, lr_factor, train
+from lpc_ray.training.packing import batches, collate, pack
 from tests.tiny import rows, tiny_model
 
 

@@ -10,17 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from lpc_ray.analysis.row import held_out_fields
-from lpc_ray.datasets.gsm8k import marked_number
+from lpc_ray.config.recipe import VerificationRecipe
 from lpc_ray.errors import ConfigError, DataError
-from lpc_ray.recipe import VerificationRecipe
 from lpc_ray.records import PrefixRef, digest_of
+from lpc_ray.report.ledger.row import held_out_fields
+from lpc_ray.sources.gsm8k import marked_number
 from lpc_ray.storage import Store
 from lpc_ray.verification import build_benchmark
 from lpc_ray.verification.base import protocol_of
 from lpc_ray.verification.longhealth import tagged_letter, untagged_letter
 from lpc_ray.verification.outcomes import OutcomeStore, Subject, Verifier
-from lpc_ray.verification.program import program_in
+from lpc_ray.verification.sandbox.program import program_in
 from lpc_ray.verification.skillsbench import leaked
 from tests.replies import Scripted
 

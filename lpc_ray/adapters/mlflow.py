@@ -1,0 +1,121 @@
+"""MLflow: a parent run per job, a child per arm, written by the driver alone.
+
+A rerun finds its runs again by fingerprint and arm id and logs only what is missing, so a step is never told twice.
+"""
+
+import logging
+from typing import Any
+
+import mlflow
+from mlflow.entities import Metric, Param, RunTag
+from mlflow.exceptions import MlflowException
+from mlflow.tracking import MlflowClient
+from sqlalchemy.exc import SQLAlchemyError
+
+from lpc_ray.config.job import JobConfig
+from lpc_ray.errors import ConfigError, StorageError
+from lpc_ray.run.arms import Arm
+from lpc_ray.storage import Store
+
+_TUNE = {"score": "tune_score", "passed": "tune_passed"}
+_TRAINING = ("loss", "grad_norm", "targets_seen", "tokens_seen", "training_seconds")
+
+
+def check_tracking(config: JobConfig, run: Store) -> None:
+    """Raises: ConfigError when the store is remote and no tracking server is named."""
+    if config.tracking.uri is None and not run.is_local:
+        raise ConfigError(f"tracking.uri: got none, wanted a server, because the store {run} is not a local folder")
+
+
+class Tracker:
+    """The MLflow runs of one job, made or found at once. Raises: StorageError for a tracking store that MLflow cannot use."""
+
+    def __init__(self, config: JobConfig, fingerprint: str, run: Store):
+        logging.getLogger("mlflow").setLevel(logging.WARNING)
+        self.uri = config.tracking.uri or f"sqlite:///{run.path('mlflow.db')}"
+        try:
+            self._open(config, fingerprint, run)
+        except (MlflowException, SQLAlchemyError) as error:
+            raise StorageError(f"tracking.uri {self.uri}: {str(error).splitlines()[0]}") from error
+
+    def _open(self, config: JobConfig, fingerprint: str, run: Store) -> None:
+        self._client = MlflowClient(tracking_uri=self.uri)
+        experiment = self._client.get_experiment_by_name(config.tracking.experiment)
+        location = None if config.tracking.uri else f"file://{run.path('mlflow_artifacts')}"
+        self._experiment = (
+            experiment.experiment_id
+            if experiment
+            else self._client.create_experiment(config.tracking.experiment, artifact_location=location)
+        )
+        self._parent = self._run({"lpc.fingerprint": fingerprint, "lpc.job": config.name}, config.name)
+        self._log_params(self._parent, {"fingerprint": fingerprint, **_flat(config.recipe.model_dump(mode="json"))})
+        self._children: dict[str, str] = {}
+
+    def start_arm(self, arm: Arm) -> str:
+        """The child run of an arm, made or found."""
+        if arm.id not in self._children:
+            tags = {"lpc.arm": arm.id, "mlflow.parentRunId": self._parent}
+            self._children[arm.id] = self._run(tags, arm.name)
+            fields = (
+                "induction",
+                "objective",
+                "initializer",
+                "num_tokens",
+                "seed",
+                "initializer_seed",
+                "induction_seed",
+            )
+            self._log_params(self._children[arm.id], {field: getattr(arm, field) for field in fields})
+        return self._children[arm.id]
+
+    def log_step(self, arm: Arm, result: dict[str, Any]) -> None:
+        """The metrics of a verified checkpoint, at its optimizer step, once."""
+        run = self.start_arm(arm)
+        if result["step"] in {metric.step for metric in self._client.get_metric_history(run, _TUNE["score"])}:
+            return
+        names = {**_TUNE, **{name: name for name in _TRAINING}}
+        values = {told: result[name] for name, told in names.items() if result.get(name) is not None}
+        metrics = [Metric(name, float(value), mlflow_time(), result["step"]) for name, value in values.items()]
+        tag = RunTag(f"artifact.step_{result['step']}", result["digest"])
+        self._client.log_batch(run, metrics=metrics, tags=[tag])
+
+    def end_arm(self, arm: Arm, status: str, artifact_folder: str | None) -> None:
+        """Close the child run; `artifact_folder`: the LPC at its best step."""
+        run = self.start_arm(arm)
+        self._client.set_tag(run, "lpc.status", status)
+        if artifact_folder is not None:
+            self._client.log_artifacts(run, artifact_folder, artifact_path="lpc")
+        self._client.set_terminated(run, "FAILED" if status == "failed" else "FINISHED")
+
+    def end(self, report_files: dict[str, bytes], figures: dict[str, float]) -> None:
+        """The report and its figures into the parent run, which is closed."""
+        for name, data in report_files.items():
+            self._client.log_text(self._parent, data.decode(), f"report/{name}")
+        known = self._client.get_run(self._parent).data.metrics
+        new = [Metric(name, value, mlflow_time(), 0) for name, value in figures.items() if known.get(name) != value]
+        self._client.log_batch(self._parent, metrics=new)
+        self._client.set_terminated(self._parent, "FINISHED")
+
+    def _run(self, tags: dict[str, str], name: str) -> str:
+        condition = " and ".join(f"tags.`{key}` = '{value}'" for key, value in tags.items())
+        found = self._client.search_runs([self._experiment], condition, max_results=1)
+        if found:
+            self._client.update_run(found[0].info.run_id, status="RUNNING")
+            return found[0].info.run_id
+        return self._client.create_run(self._experiment, tags=tags, run_name=name).info.run_id
+
+    def _log_params(self, run: str, params: dict[str, Any]) -> None:
+        known = self._client.get_run(run).data.params
+        new = [Param(key, str(value)[:500]) for key, value in params.items() if key not in known]
+        for start in range(0, len(new), 100):
+            self._client.log_batch(run, params=new[start : start + 100])
+
+
+def mlflow_time() -> int:
+    return mlflow.utils.time.get_current_time_millis()
+
+
+def _flat(tree: Any, path: str = "recipe") -> dict[str, Any]:
+    if isinstance(tree, dict) and tree:
+        return {key: value for name, inner in tree.items() for key, value in _flat(inner, f"{path}.{name}").items()}
+    return {path: tree}

@@ -1,0 +1,92 @@
+"""Induction: the missing traces of every trace set, and what their quality is."""
+
+import time
+from collections.abc import Iterator
+
+import ray
+
+from lpc_ray.adapters.pipeline.context import RunContext
+from lpc_ray.adapters.ray.induction import BatchDone, TraceWork, induce
+from lpc_ray.induction.base import Unit
+from lpc_ray.run.arms import TraceSet
+from lpc_ray.run.trace_quality import add_induction_seconds, induction_reports, judge_induction
+from lpc_ray.terminal import clock
+from lpc_ray.traces.quality import printed
+from lpc_ray.traces.store import TraceStore
+
+SECONDS_BETWEEN_LINES = 2
+Work = list[tuple[TraceSet, list[Unit]]]
+
+
+def make_traces(context: RunContext) -> None:
+    """Make the missing traces of every trace set; those that need no teacher come first, while it starts.
+
+    Raises: DataError for a teacher's trace set that costs fewer tokens than training is to have, VerificationError when
+    this machine could not verify what comes of them.
+    """
+    plan, run, say = context.plan, context.run, context.say
+    plan.benchmark.check_runnable()
+    sets = sorted(plan.trace_sets(), key=lambda one: plan.families[one.family].needs_teacher())
+    work = [(one, units) for one in sets if (units := _missing_units(context, one))]
+    for one, units in work:
+        say("induce", f"{one.family}: {len(units)} units to do")
+    if work:
+        _work_off(context, work)
+    for one in sets:
+        judge_induction(plan, run, one)
+        told = TraceStore(run / f"traces/{one.id}").summary()
+        dropped = ", ".join(f"{count} {reason}" for reason, count in told["dropped"].items())
+        say("induce", f"{one.family}: {told['rows']} traces" + (f", dropped: {dropped}" if dropped else ""))
+        plan.check_teacher_tokens(one, told["teacher_tokens"])
+
+
+def show_quality(context: RunContext) -> None:
+    """Print the quality of every trace set."""
+    for record in induction_reports(context.plan, context.run):
+        print(printed(record["family"], record["quality"]), flush=True)
+
+
+def _missing_units(context: RunContext, one: TraceSet) -> list[Unit]:
+    done = TraceStore(context.run / f"traces/{one.id}").units()
+    return [unit for unit in context.plan.units(one.family, one.induction_seed) if unit.id not in done]
+
+
+def _work_off(context: RunContext, work: Work) -> None:
+    """Have the induction actors do the units, and tell how it goes and what it costs."""
+    machines, families = context.machines, context.plan.families
+    named = {one.id: one for one, _ in work}
+    left = {one.id: len(units) for one, units in work}
+    taught = {key: count for key, count in left.items() if families[named[key].family].needs_teacher()}
+    pool = machines.starting_pool[0] if taught else None
+    tasks = [
+        TraceWork(one.id, context.plan.induction_task(one), context.run / f"traces/{one.id}", units)
+        for one, units in work
+    ]
+    total, started, said, busy_until = sum(left.values()), time.monotonic(), 0.0, dict.fromkeys(named, 0.0)
+    for batch in _or_engine_failure(context, induce(tasks, pool, context.cluster.induction), bool(taught)):
+        left[batch.traces] -= batch.units
+        # Batches overlap in time; a trace set's cost is the time in which at least one of its batches was worked on,
+        # and waiting for the engine to load is no part of it.
+        ready = max(ray.get(machines.starting_pool[2])) if batch.traces in taught else 0.0
+        seconds = max(0.0, batch.ended - max(batch.started, busy_until[batch.traces], ready))
+        busy_until[batch.traces] = max(busy_until[batch.traces], batch.ended)
+        add_induction_seconds(context.run, named[batch.traces], seconds)
+        spent, todo = time.monotonic() - started, sum(left.values())
+        if todo and spent - said >= SECONDS_BETWEEN_LINES:
+            said = spent
+            now = ", ".join(f"{named[key].family} {count}" for key, count in left.items() if count)
+            # Units without a teacher cost next to nothing and tell no time.
+            ahead = sum(left[key] for key in taught)
+            done = sum(taught.values()) - ahead
+            rest = f", ~{clock(spent / done * ahead)} left in this stage" if done else ""
+            context.say("induce", f"{total - todo}/{total} units{rest} (to do: {now})")
+
+
+def _or_engine_failure(context: RunContext, batches: Iterator[BatchDone], taught: bool) -> Iterator[BatchDone]:
+    """The batches; when they fail because no engine could start, its own error is the one to raise."""
+    try:
+        yield from batches
+    except ray.exceptions.RayError:
+        if taught:
+            ray.get(context.machines.starting_pool[2])
+        raise

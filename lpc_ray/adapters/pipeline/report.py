@@ -1,0 +1,33 @@
+"""The report of what the store holds."""
+
+import datetime
+
+from lpc_ray.adapters.pipeline.context import RunContext
+from lpc_ray.report.report import REPORT_FILES, ReportSubject, printed_table, write_report
+from lpc_ray.run.baselines import baseline_records
+from lpc_ray.run.facts import run_facts
+from lpc_ray.run.records import arm_record, check_reportable
+from lpc_ray.run.trace_quality import induction_reports
+
+
+def report(context: RunContext) -> None:
+    """Write the report from what the store holds, log it, and print the table and where it lies.
+
+    Raises: DataError when the store holds no figure of this recipe's arms, or lacks scores it should hold.
+    """
+    plan, run = context.plan, context.run
+    arms = [arm_record(plan, run, arm) for arm in plan.arms]
+    check_reportable(plan, run, arms)
+    baselines = baseline_records(plan, run)
+    tracker = context.tracker
+    title = f"lpc_ray: {plan.config.name}"
+    held_out = [case for case in plan.cases if case.split == "held_out"]
+    facts = run_facts(plan, lambda: datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"))
+    task = ", ".join(document.name for document in plan.documents)
+    subject = ReportSubject(plan.config.name, task, len(plan.material))
+    induction = induction_reports(plan, run)
+    rows = write_report(run, title, facts, arms, baselines, held_out, subject, plan.config.report.thresholds, induction)
+    figures = {f"held_out.{row.name}": row.score for row in rows if row.score is not None}
+    tracker.end({name: run.read_bytes(name) for name in REPORT_FILES}, figures)
+    print(f"\n{printed_table(rows)}\n", flush=True)
+    context.say("report", f"{run.path('report.html')}  (mlflow ui --backend-store-uri {tracker.uri})")

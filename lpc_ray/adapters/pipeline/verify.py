@@ -1,0 +1,140 @@
+"""Verification outside the sweep: what stands beside the arms, their held-out scores, and what they damage off their source."""
+
+from concurrent.futures import ThreadPoolExecutor, as_completed
+
+import ray
+
+from lpc_ray.adapters.pipeline.context import RunContext
+from lpc_ray.adapters.ray.sweep import score_of
+from lpc_ray.adapters.ray.tasks import measure_drift
+from lpc_ray.artifacts.handles import set_handle
+from lpc_ray.artifacts.library import adopt
+from lpc_ray.config.recipe import InitializerName
+from lpc_ray.model.identity import model_identity
+from lpc_ray.report.ledger.row import mean_figures
+from lpc_ray.run.arms import Arm
+from lpc_ray.run.baselines import (
+    baseline_digest,
+    library_handles,
+    library_key,
+    prompt_baselines,
+    set_baseline_digest,
+    untrained,
+    untrained_key,
+    untrained_name,
+)
+from lpc_ray.run.damage import damage_of, off_source_verifier, put_to_gate, set_damage
+from lpc_ray.storage import open_store
+from lpc_ray.verification import off_source
+from lpc_ray.verification.outcomes import Subject
+
+Wanted = list[tuple[str, Subject, str]]  # what to call it in the terminal, what to verify, on which split
+
+
+def verify_baselines(context: RunContext, splits: tuple[str, ...] = ("tune", "held_out")) -> None:
+    """Verify the bare model, the document in the prompt, untrained prefixes, and the LPCs the recipe names."""
+    plan = context.plan
+    for line in plan.benchmark.readiness():
+        context.say("verify", line)
+    subjects = [(name, size, subject) for name, size, subject in prompt_baselines(plan)]
+    subjects += [
+        (untrained_name(initializer), size, _untrained_prefix(context, initializer, size))
+        for initializer, size in untrained(plan)
+    ]
+    subjects += [(handle, 0, _adopted(context, handle)) for handle in library_handles(plan)]
+    _verify(
+        context,
+        [(f"{name} {size or ''}".strip(), subject, split) for name, size, subject in subjects for split in splits],
+    )
+
+
+def verify_held_out(context: RunContext) -> None:
+    """Name each arm's best step by a handle, and verify it on the held-out cases, which nothing before this reads."""
+    wanted = []
+    for arm in context.plan.arms:
+        best = context.best_step(arm)
+        if best is not None:
+            set_handle(context.run, arm.name, best.digest)
+            wanted.append((f"{arm.name} step {best.step}", context.prefix(best.digest, arm.num_tokens), "held_out"))
+    _verify(context, wanted)
+
+
+def gate_arms(context: RunContext) -> None:
+    """Measure what each arm's best step does off its source, put it to the gate, and write both into its artifact."""
+    if context.recipe.off_source is None and context.recipe.gate is None:
+        return
+    for arm in context.plan.arms:
+        best = context.best_step(arm)
+        if best is None:
+            continue
+        damage = _damage(context, arm, best.digest)
+        verdict = put_to_gate(context.plan, context.run, arm, best.digest, damage)
+        if verdict is not None:
+            context.say("gate", f"{arm.name}: " + ("passed" if verdict.passed else "; ".join(verdict.reasons)))
+
+
+def _damage(context: RunContext, arm: Arm, digest: str) -> off_source.Damage | None:
+    """The stored damage of an LPC, else measured; None where the recipe names no off-source cases."""
+    plan, run, machines = context.plan, context.run, context.machines
+    stored = damage_of(plan, run, digest)
+    if stored is not None or context.recipe.off_source is None:
+        return stored
+    benchmark, verifier = plan.off_source, off_source_verifier(plan, run)
+    bare = verifier.verify(Subject("no_context"), off_source.SPLIT, machines.pool.generate)
+    subject = context.prefix(digest, arm.num_tokens)
+    told = verifier.verify(subject, off_source.SPLIT, machines.pool.generate)
+    asks = [verifier.ask(Subject("no_context"), case) for case in benchmark.cases]
+    texts = [(list(ask.messages), outcome.reply) for ask, outcome in zip(asks, bare, strict=True)]
+    drift, tokens = ray.get(
+        machines.beside_training(measure_drift).remote(machines.group_setup(), subject.prefix.folder, texts)
+    )
+    damage = set_damage(plan, run, digest, off_source.damage(benchmark, bare, told, drift, tokens))
+    context.say("damage", f"{arm.name}: {damage.words()}")
+    return damage
+
+
+def _verify(context: RunContext, wanted: Wanted) -> None:
+    """Verify where no outcome is stored, and tell each score as it is known.
+
+    Held-out cases tell what a request costs, so their batches have the engine for themselves; the others share it.
+    """
+    splits = {case.split for case in context.plan.cases}
+    verifier = context.verifier
+    wanted = [one for one in wanted if one[2] in splits and not verifier.is_verified(one[1].name, one[2])]
+    wanted = list({(subject.name, split): (label, subject, split) for label, subject, split in wanted}.values())
+    if not wanted:
+        return
+    pool = context.machines.pool
+    context.say("verify", f"{len(wanted)} scores to find, {pool.replicas} engine(s)")
+    timed = [one for one in wanted if one[2] == "held_out"]
+    for together in ([one for one in wanted if one not in timed], *([one] for one in timed)):
+        with ThreadPoolExecutor(max_workers=max(1, len(together))) as threads:
+            asked = {
+                threads.submit(context.verifier.verify, subject, split, pool.generate): f"{label}, {split}"
+                for label, subject, split in together
+            }
+            for done in as_completed(asked):
+                outcomes = done.result()
+                score = score_of(outcomes)
+                beside = "".join(f", {name} {value:.2f}" for name, value in mean_figures(outcomes).items())
+                counts = f"{score['passed']}/{score['total']} ({score['score']:.0%})"
+                context.say("verify", f"{asked[done]}: {counts}{beside}")
+
+
+def _untrained_prefix(context: RunContext, initializer: InitializerName, num_tokens: int) -> Subject:
+    key = untrained_key(context.plan, initializer, num_tokens)
+    digest = baseline_digest(context.run, key)
+    if digest is None:
+        digest = ray.get(context.machines.publish_untrained(initializer, num_tokens))
+        set_baseline_digest(context.run, key, digest)
+    return context.prefix(digest, num_tokens)
+
+
+def _adopted(context: RunContext, handle: str) -> Subject:
+    """An LPC of the library that the recipe names, copied into the run."""
+    prefixes, model = context.recipe.prefixes, context.recipe.model
+    assert prefixes is not None
+    identity = model_identity(context.machines.model, model.revision)
+    manifest = adopt(open_store(prefixes.store), handle, context.run, identity, context.cache)
+    set_baseline_digest(context.run, library_key(context.plan, handle), manifest.digest)
+    return context.prefix(manifest.digest, manifest.num_tokens)

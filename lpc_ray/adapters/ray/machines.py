@@ -1,0 +1,152 @@
+"""What a run computes on: a Ray cluster, vLLM engines and a training group, each started when first needed or ahead of it."""
+
+import logging
+import os
+import signal
+from functools import cached_property
+from typing import Any
+
+import ray
+
+from lpc_ray.adapters.ray.engine_pool import EnginePool, start_engine_pool
+from lpc_ray.adapters.ray.tasks import publish_untrained
+from lpc_ray.adapters.ray.training import GroupSetup, start_training_group
+from lpc_ray.config.recipe import InitializerName
+from lpc_ray.errors import ClusterError, ConfigError
+from lpc_ray.model.embedded import resolve_model
+from lpc_ray.run.baselines import untrained
+from lpc_ray.run.plan import Plan
+from lpc_ray.storage import Store
+from lpc_ray.terminal import Console
+
+PATIENCE = 2  # seconds
+
+
+def connect(plan: Plan) -> None:
+    """Join the configured cluster, the one that submitted this job, or start a local Ray."""
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # Ray Data's actor pool alarms a reader at every start
+    cluster = plan.config.cluster
+    address = cluster.address or os.environ.get("RAY_ADDRESS")
+    quiet = {"log_to_driver": False, "logging_level": "ERROR"}
+    if address:
+        _start_ray(f"cluster.address {address!r}", address=address, **quiet)
+    else:
+        local = {"num_cpus": cluster.local_cpus, "include_dashboard": True}
+        _start_ray("a local Ray", address="local", **local, **quiet)
+        has = ray.cluster_resources()["CPU"]
+        for name, cpus in (("engine", cluster.engine.cpus), ("training", cluster.training.cpus)):
+            if cpus > has:
+                raise ConfigError(f"cluster.{name}.cpus: got {cpus:g}, wanted at most the {has:g} of this machine")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill` and `ray job stop` end a job as Ctrl-C does
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+
+
+def _start_ray(wanted: str, **options: Any) -> None:
+    """Raises: ClusterError, for an address that nothing answers at, or a machine too busy for Ray's own processes."""
+    try:
+        ray.init(**options)
+    except Exception as error:  # Ray raises plain Exception for a dashboard that is late
+        ray.shutdown()
+        told = " ".join(str(error).split())[:300]
+        raise ClusterError(f"{wanted}: got {type(error).__name__} from Ray, wanted a cluster: {told}") from error
+
+
+class Machines:
+    """The engine pool and the training group of one run, and the untrained prefixes that its model makes.
+
+    name: of the engine replicas and the training desk, the same in a rerun of the plan
+    """
+
+    def __init__(self, plan: Plan, run: Store, say: Console):
+        self.name = f"lpc-{plan.config.name}-{plan.fingerprint[:8]}"
+        self.model = resolve_model(plan.config.recipe.model.id)
+        self._plan, self._run, self._say = plan, run, say
+        self._told_answered = 0
+        self._told_step = ("", 0)
+        self._untrained: dict[tuple[InitializerName, int], ray.ObjectRef] = {}
+
+    def start_ahead(self) -> None:
+        """Begin to load everything at once while other stages work: start-up is mostly imports."""
+        _ = self.starting_pool, self.training_group
+        for initializer, size in untrained(self._plan):
+            self.publish_untrained(initializer, size)
+
+    @cached_property
+    def pool(self) -> EnginePool:
+        """The engine pool, started on first use and waited for."""
+        pool, _, ready = self.starting_pool
+        ray.get(ready)
+        self._say("engine", "ready")
+        return pool
+
+    @cached_property
+    def starting_pool(self) -> tuple[EnginePool, list, list]:
+        """The engine pool, its replicas, and for each replica the reference of when it was ready (seconds since the epoch)."""
+        replicas, model = self._plan.config.cluster.engine.replicas, self._plan.config.recipe.model
+        self._say("engine", f"starting {replicas} vLLM engine(s) with {model.id}")
+        return start_engine_pool(self.name, model, self._plan.config.cluster.engine)
+
+    def news(self) -> tuple[str, str] | None:
+        """Stage and text of what came out of the machines since the last time; None for nothing."""
+        return (self._engine_news() or self._training_news()) if ray.is_initialized() else None
+
+    def _training_news(self) -> tuple[str, str] | None:
+        group = self.__dict__.get("training_group")
+        if group is None:
+            return None
+        try:
+            last = ray.get(group[0].last_step.remote(), timeout=PATIENCE)
+        except (ray.exceptions.GetTimeoutError, ray.exceptions.RayActorError):
+            return None
+        if last is None or last[:2] == self._told_step:
+            return None
+        arm, step, loss = last
+        self._told_step = (arm, step)
+        return "train", f"{arm} at step {step}/{self._plan.config.recipe.training.steps}, loss {loss:.3f}"
+
+    def _engine_news(self) -> tuple[str, str] | None:
+        """None before the engine is started and while it has nothing to do."""
+        started = self.__dict__.get("starting_pool")
+        if started is None:
+            return None
+        answered = started[0].answered(PATIENCE)
+        if answered is None:
+            return None if self._told_answered else ("engine", "still loading")
+        if answered == self._told_answered:
+            return None
+        news = f"{answered} replies so far, {answered - self._told_answered} since the last count"
+        self._told_answered = answered
+        return "engine", news
+
+    @cached_property
+    def training_group(self) -> tuple[Any, Any]:
+        """The training desk, and the reference of the group that works for it."""
+        training = self._plan.config.cluster.training
+        self._say("train", f"starting {training.workers} training worker(s), DeepSpeed ZeRO-{training.zero_stage}")
+        return start_training_group(self.group_setup(), self.name)
+
+    def publish_untrained(self, initializer: InitializerName, num_tokens: int) -> ray.ObjectRef:
+        """The digest of an untrained prefix, when it is there; asked for once."""
+        key = (initializer, num_tokens)
+        if key not in self._untrained:
+            self._untrained[key] = self.beside_training(publish_untrained).remote(
+                self.group_setup(), initializer, num_tokens
+            )
+        return self._untrained[key]
+
+    def beside_training(self, function: Any) -> Any:
+        """`function` as a Ray task with the resources of a training worker."""
+        training = self._plan.config.cluster.training
+        return ray.remote(function).options(num_cpus=training.cpus, num_gpus=training.gpus)
+
+    def group_setup(self) -> GroupSetup:
+        return GroupSetup(
+            recipe=self._plan.config.recipe,
+            run=self._run,
+            starts=self._plan.starts,
+            resources=self._plan.config.cluster.training,
+            model=self.model,
+        )

@@ -1,0 +1,191 @@
+"""The sweep on Ray Tune: a trial per arm, ASHA on the verified score.
+
+A trial is a small client: it replays what is stored of its arm, enrols the arm at the training desk if steps are missing,
+verifies each checkpoint through the engine pool and reports the score. Everything that must survive is stored before the
+report, because a stop ends the trial there.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray
+from ray import tune
+from ray.tune import Callback, RunConfig, TuneConfig
+from ray.tune.schedulers import ASHAScheduler
+
+from lpc_ray.adapters.ray.engine_pool import EnginePool
+from lpc_ray.adapters.ray.live_view import OptimizerStepTensorBoard
+from lpc_ray.artifacts.store import fetch
+from lpc_ray.config.recipe import StoppingRecipe
+from lpc_ray.errors import LPCError
+from lpc_ray.records import Outcome, PrefixRef
+from lpc_ray.run.arms import Arm
+from lpc_ray.run.checkpoints import ArmStore, Checkpoint
+from lpc_ray.storage import Store
+from lpc_ray.verification.outcomes import Subject, Verifier
+
+METRIC, TIME = "score", "step"
+VERIFIED_TOGETHER = 4
+
+
+@dataclass(frozen=True)
+class TrialSetup:
+    """What every trial shares; picklable. A trial's config names its arm, which TensorBoard and Tune's folders show."""
+
+    arms: dict[str, Arm]
+    run: Store
+    verifier: Verifier
+    pool: EnginePool
+    desk: Any
+    first_decision: int
+    last_step: int
+    cache: Path
+
+
+class TolerantASHA(ASHAScheduler):
+    """ASHA that stops an arm only when its score is `errors` standard errors of a proportion below the rung's cutoff.
+
+    Scores are counts over `num_cases` cases. Plain ASHA compares strictly, so that one question fewer ends a good arm.
+    Source: ASHA, arXiv 1810.05934, algorithm 2; the tolerance is ours.
+    """
+
+    def __init__(self, num_cases: int, errors: float, **settings: Any):
+        super().__init__(**settings)
+        for bracket in self._brackets:
+            bracket.cutoff = _tolerant(bracket.cutoff, num_cases, errors)
+
+
+def _tolerant(cutoff: Callable, num_cases: int, errors: float) -> Callable:
+    def lowered(recorded: dict) -> float | None:
+        strict = cutoff(recorded)
+        if strict is None:
+            return None
+        share = float(np.clip(strict, 0, 1))
+        return share - errors * math.sqrt(share * (1 - share) / num_cases)
+
+    return lowered
+
+
+def prefix_subject(run: Store, digest: str, num_tokens: int, cache: Path) -> Subject:
+    """An artifact of the run as something to verify."""
+    folder = fetch(run / "artifacts", digest, cache)
+    return Subject(digest, prefix=PrefixRef(digest=digest, folder=str(folder), num_tokens=num_tokens))
+
+
+def run_trial(config: dict[str, Any], setup: TrialSetup) -> None:
+    """The trainable: one arm from its stored steps to its last, a report per checkpoint.
+
+    Before the grace step no report can stop an arm, so training goes on and up to `VERIFIED_TOGETHER` checkpoints are
+    verified in one go: the engine answers many cases at once faster than few.
+    """
+    arm = setup.arms[config["arm"]]
+    store = ArmStore(setup.run, arm.id)
+    recorded = store.checkpoints()
+    _verify_and_report(setup, arm, recorded, is_replayed=True)
+    ended = store.end(setup.verifier.outcomes.protocol)
+    if ended is not None or (recorded and recorded[-1].step >= setup.last_step):
+        return
+    seen = {checkpoint.step for checkpoint in recorded}
+    ray.get(setup.desk.enrol.remote(arm))
+    waiting: list[Checkpoint] = []
+    while True:
+        event = ray.get(setup.desk.next_event.remote(arm.id))
+        if "error" in event:
+            raise LPCError(f"arm {arm.name}: {event['error']}")
+        if "end" in event:
+            return
+        checkpoint = event["checkpoint"]
+        if checkpoint.step not in seen:
+            waiting.append(checkpoint)
+        if checkpoint.step >= setup.first_decision or len(waiting) == VERIFIED_TOGETHER:
+            _verify_and_report(setup, arm, waiting, is_replayed=False)
+            waiting = []
+        ray.get(setup.desk.decide.remote(arm.id, checkpoint.step, True))
+
+
+def _verify_and_report(setup: TrialSetup, arm: Arm, checkpoints: list[Checkpoint], is_replayed: bool) -> None:
+    subjects = [prefix_subject(setup.run, one.digest, arm.num_tokens, setup.cache) for one in checkpoints]
+    told = setup.verifier.verify_all([(subject, "tune") for subject in subjects], setup.pool.generate)
+    for checkpoint, outcomes in zip(checkpoints, told, strict=True):
+        pace = {"trained_step": checkpoints[-1].step, "is_replayed": is_replayed}
+        tune.report({**asdict(checkpoint), **score_of(outcomes), **pace, "arm": arm.name})
+
+
+def score_of(outcomes: tuple[Outcome, ...]) -> dict[str, float]:
+    """passed, total and score over the outcomes that count; the score of none is NaN, by which ASHA stops no arm."""
+    counted = [outcome for outcome in outcomes if outcome.verdict in ("pass", "fail")]
+    passed, total = sum(outcome.passed for outcome in counted), sum(outcome.total for outcome in counted)
+    return {"passed": passed, "total": total, METRIC: passed / total if total else math.nan}
+
+
+class SweepWatcher(Callback):
+    """In the driver: tells the desk of ended trials, stores how arms ended, and hands every result on."""
+
+    def __init__(self, trials: TrialSetup, on_result: Callable[[Arm, dict], None], on_end: Callable[[Arm, dict], None]):
+        self.trials = trials
+        self.on_result = on_result
+        self.on_end = on_end
+
+    def on_trial_result(self, iteration, trials, trial, result, **info) -> None:
+        if METRIC in result:
+            self.on_result(self.trials.arms[trial.config["arm"]], result)
+
+    def on_trial_complete(self, iteration, trials, trial, **info) -> None:
+        arm = self.trials.arms[trial.config["arm"]]
+        ray.get(self.trials.desk.stop.remote(arm.id))
+        step = (trial.last_result or {}).get(TIME, 0)
+        checkpoints = ArmStore(self.trials.run, arm.id).checkpoints()
+        finished = bool(checkpoints) and checkpoints[-1].step >= self.trials.last_step
+        status = "finished" if finished else "stopped"
+        ArmStore(self.trials.run, arm.id).set_end(self.trials.verifier.outcomes.protocol, status, step)
+        self.on_end(arm, {"status": status, "step": step})
+
+    def on_trial_error(self, iteration, trials, trial, **info) -> None:
+        arm = self.trials.arms[trial.config["arm"]]
+        ray.get(self.trials.desk.stop.remote(arm.id))
+        self.on_end(arm, {"status": "failed", "step": (trial.last_result or {}).get(TIME, 0)})
+
+
+def sweep(
+    arms: list[Arm],
+    setup: TrialSetup,
+    stopping: StoppingRecipe,
+    num_cases: int,
+    watcher: SweepWatcher,
+    name: str,
+) -> list[str]:
+    """Run all arms, one at a time, in the order given; returns the errors of failed trials."""
+    scheduler = TolerantASHA(
+        num_cases=num_cases,
+        errors=stopping.tolerance_errors,
+        time_attr=TIME,
+        metric=METRIC,
+        mode="max",
+        grace_period=min(stopping.grace_steps, setup.last_step),
+        reduction_factor=stopping.reduction_factor,
+        max_t=setup.last_step + 1,
+    )
+    tuner = tune.Tuner(
+        tune.with_resources(tune.with_parameters(run_trial, setup=setup), {"cpu": 0.1}),
+        param_space={"arm": tune.grid_search([arm.name for arm in arms])},
+        tune_config=TuneConfig(
+            scheduler=scheduler, max_concurrent_trials=1, reuse_actors=True, trial_dirname_creator=folder_name
+        ),
+        run_config=RunConfig(
+            name=name,
+            storage_path=setup.run.path("ray_tune") if setup.run.is_local else f"{setup.run.url}/ray_tune",
+            callbacks=[watcher, OptimizerStepTensorBoard()],
+            verbose=0,
+        ),
+    )
+    results = tuner.fit()
+    return [str(error).strip().splitlines()[-1] for error in results.errors]
+
+
+def folder_name(trial: Any) -> str:
+    """Where TensorBoard finds an arm: by the arm's own name."""
+    return f"{trial.config['arm']}-{trial.trial_id}"

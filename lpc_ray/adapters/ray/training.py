@@ -1,0 +1,236 @@
+"""The training group: Ray Train workers under DeepSpeed that hold the frozen backbone and train one arm after another.
+
+Arms are enrolled at a desk, a small actor between the Tune trials and the workers. At a checkpoint the workers publish
+the artifact, save the state to resume from, report to the desk and wait for its word, so that training sleeps while the
+engine verifies on the same cores. A worker that died is replaced and resumes the arm from its last checkpoint.
+"""
+
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+import ray
+import torch
+
+from lpc_ray.adapters.ray.desk import TrainingDesk
+from lpc_ray.config.job import TrainingResources
+from lpc_ray.config.recipe import Recipe
+from lpc_ray.prefix.starts import Starts
+from lpc_ray.run.arms import Arm
+from lpc_ray.run.checkpoints import ArmStore, Checkpoint
+from lpc_ray.storage import Store
+
+
+@dataclass(frozen=True)
+class GroupSetup:
+    """What every worker needs; picklable."""
+
+    recipe: Recipe
+    run: Store
+    starts: Starts
+    resources: TrainingResources
+    model: str
+
+
+def start_training_group(setup: GroupSetup, name: str) -> tuple[Any, Any]:
+    """The desk and a reference that resolves when the group has ended (after `desk.close`, or with its error)."""
+    desk = ray.remote(TrainingDesk).options(num_cpus=0, max_concurrency=1024, name=f"{name}-desk").remote()
+    group = ray.remote(_run_group).options(num_cpus=0, max_retries=0).remote(setup, desk, name)
+    return desk, group
+
+
+def _run_group(setup: GroupSetup, desk: Any, name: str) -> None:
+    from ray.train import FailureConfig, RunConfig, ScalingConfig
+    from ray.train.torch import TorchConfig, TorchTrainer
+
+    resources = setup.resources
+    use_gpu = resources.gpus > 0
+    per_worker: dict[str, float] = {"CPU": resources.cpus}
+    if use_gpu:
+        per_worker["GPU"] = resources.gpus
+    trainer = TorchTrainer(
+        _worker,
+        train_loop_config={"setup": setup, "desk": desk},
+        scaling_config=ScalingConfig(num_workers=resources.workers, use_gpu=use_gpu, resources_per_worker=per_worker),
+        torch_config=TorchConfig(backend="nccl" if use_gpu else "gloo"),
+        run_config=RunConfig(
+            name=name,
+            storage_path=_scratch(setup.run),
+            failure_config=FailureConfig(max_failures=resources.max_failures),
+        ),
+    )
+    try:
+        trainer.fit()
+    except Exception as error:
+        ray.get(desk.fail.remote(f"the training group failed: {_root_cause(error)}"))
+        raise
+
+
+def _root_cause(error: BaseException) -> str:
+    """The last line of a Ray Train error, which quotes the worker's traceback."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
+
+
+def _scratch(run: Store) -> str:
+    return run.path("ray_train") if run.is_local else f"{run.url}/ray_train"
+
+
+def _worker(config: dict[str, Any]) -> None:
+    """The train function: the backbone once, then arm after arm until the desk closes."""
+    from lpc_ray.adapters.deepspeed import load_deepspeed
+
+    setup, desk = config["setup"], config["desk"]
+    torch.set_num_threads(setup.resources.threads)
+    rank = torch.distributed.get_rank()
+    load = partial(load_backbone, setup.model, setup.recipe.model.revision, setup.recipe.model.dtype)
+    backbone = load()
+    load_deepspeed()
+    while True:
+        arm = _agreed(ray.get(desk.next_arm.remote()) if rank == 0 else None)
+        if arm is None:
+            return
+        error = None
+        try:
+            _train_arm(setup, desk, arm, backbone)
+        except ValueError as problem:  # the user's to solve, and no other arm's business
+            error = str(problem)
+        if rank == 0:
+            ray.get(desk.finish.remote(arm.id, error))
+        if setup.resources.zero_stage == 3:  # which has cut this one up
+            backbone = load()
+
+
+def load_backbone(model: str, revision: str | None, dtype: str):
+    """The frozen model, prefix-attached, on this worker's device."""
+    from transformers import AutoModelForCausalLM
+
+    from lpc_ray.prefix.attention import attach
+
+    backbone = AutoModelForCausalLM.from_pretrained(
+        model, revision=revision, dtype=getattr(torch, dtype), trust_remote_code=False
+    )
+    if torch.cuda.is_available():
+        backbone = backbone.to(torch.device("cuda", torch.cuda.current_device()))
+    return attach(backbone)
+
+
+def _train_arm(setup: GroupSetup, desk: Any, arm: Arm, backbone) -> None:
+    from lpc_ray.adapters.deepspeed import DeepSpeedStepper
+    from lpc_ray.model.embedded import prefix_cache
+    from lpc_ray.model.identity import model_identity
+    from lpc_ray.prefix.attention import Prefix
+    from lpc_ray.prefix.initializers import initialize
+    from lpc_ray.traces.store import TraceStore
+    from lpc_ray.training.loop import PrefixLearner, Progress, train
+    from lpc_ray.training.objectives import rows_for
+
+    recipe, training, arms = setup.recipe, setup.recipe.training, ArmStore(setup.run, arm.id)
+    traces = TraceStore(setup.run / f"traces/{arm.traces}")
+    identity = model_identity(setup.model, recipe.model.revision)
+    general = TraceStore(setup.run / f"traces/{arm.general_traces}") if arm.general_traces else None
+    rows = rows_for(arm.objective, traces.rows(training.teacher_tokens), training)
+    general_rows = rows_for(arm.objective, general.rows(), training) if general else []
+    start = initialize(
+        arm.initializer, backbone, identity, setup.starts, arm.num_tokens, arm.initializer_seed, recipe, prefix_cache()
+    )
+    saved = arms.load_state()
+    tensors, counters = saved if saved is not None else ({"keys": start.keys, "values": start.values}, {})
+    progress = Progress(**{name: _counter(name, value) for name, value in counters.items()})
+    if training.gradient_checkpointing:
+        backbone.gradient_checkpointing_enable()
+        backbone.train()
+    prefix = Prefix(tensors["keys"], tensors["values"], recipe.prefix.frozen_tokens).to(backbone.device)
+    shard = setup.resources.zero_stage == 3
+    learner = PrefixLearner(backbone, prefix, arm.objective, training, shard_backbone=shard)
+    stepper = DeepSpeedStepper(learner, training, setup.resources.zero_stage)
+    if saved is not None:
+        stepper.restore_moments(tensors, progress.step)
+    publishing = _Publishing(
+        setup=setup,
+        desk=desk,
+        arm=arm,
+        identity=identity,
+        provenance={
+            "induction": arm.induction,
+            "induction_seed": arm.induction_seed,
+            "traces": traces.digest(training.teacher_tokens),
+            **({"general_traces": general.digest()} if general else {}),
+            "objective": arm.objective,
+            "training_seed": arm.seed,
+            "arm": arm.id,
+            **start.record,
+        },
+    )
+
+    def note(now: Progress) -> None:
+        if stepper.rank == 0:
+            desk.note_step.remote(arm.name, now.step, now.loss)
+
+    try:
+        if progress.step and not publishing(stepper, progress):
+            return
+        train(stepper, rows, training, arm.seed, progress, lambda now: publishing(stepper, now), general_rows, note)
+    finally:
+        stepper.close()
+
+
+def _counter(name: str, value: float) -> float | int | None:
+    if value != value:  # NaN stands for "not yet"
+        return None
+    return int(value) if name in ("step", "targets_seen", "tokens_seen") else value
+
+
+@dataclass
+class _Publishing:
+    """At a checkpoint: artifact, then state, then the checkpoint's record, then the desk. Each step may be repeated."""
+
+    setup: GroupSetup
+    desk: Any
+    arm: Arm
+    identity: Any
+    provenance: dict[str, Any]
+
+    def __call__(self, stepper, progress) -> bool:
+        from lpc_ray.artifacts.store import publish
+
+        state = stepper.state()  # every rank takes part
+        if stepper.rank != 0:
+            return _agreed(None)
+        run, recipe = self.setup.run, self.setup.recipe
+        manifest = publish(
+            run / "artifacts",
+            state["keys"],
+            state["values"],
+            self.identity,
+            recipe.prefix.frozen_tokens,
+            provenance={
+                **self.provenance,
+                "optimizer_steps": progress.step,
+                "tokens_seen": progress.tokens_seen,
+                "targets_seen": progress.targets_seen,
+            },
+            costs={"training_seconds": progress.training_seconds},
+        )
+        checkpoint = Checkpoint(
+            step=progress.step,
+            digest=manifest.digest,
+            loss=progress.loss,
+            grad_norm=progress.grad_norm,
+            targets_seen=progress.targets_seen,
+            tokens_seen=progress.tokens_seen,
+            training_seconds=progress.training_seconds,
+        )
+        arms = ArmStore(run, self.arm.id)
+        counters = asdict(progress)
+        del counters["losses"]
+        arms.save_state(state, {name: float("nan") if value is None else value for name, value in counters.items()})
+        arms.add_checkpoint(checkpoint)
+        return _agreed(ray.get(self.desk.report.remote(self.arm.id, checkpoint)))
+
+
+def _agreed(value: Any) -> Any:
+    """Rank 0's value on every rank."""
+    box = [value]
+    torch.distributed.broadcast_object_list(box, src=0)
+    return box[0]

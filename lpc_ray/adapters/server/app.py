@@ -1,0 +1,182 @@
+"""The Ray Serve application, and a server that drains before it stops. `serve/app.py` gives both their config file."""
+
+import argparse
+import json
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lpc_ray.config.loading import read
+from lpc_ray.errors import ConfigError
+from lpc_ray.serving.settings import ServerSettings, server_settings
+from lpc_ray.serving.tenants import Keys
+from lpc_ray.terminal import Parser, exit_on_error
+
+APP = "lpc_ray"
+DIRECT_STREAMING = "RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING"
+
+
+def build(args: dict[str, Any]):
+    """The application. args: fields of `ServerSettings`. Raises: ConfigError."""
+    settings = checked(args)
+    from ray import serve
+    from ray.serve.llm import build_llm_deployment
+
+    from lpc_ray.adapters.server.ingress import Ingress, app
+    from lpc_ray.adapters.server.replica import PrefixServer
+
+    server = build_llm_deployment(
+        llm_config(settings), deployment_cls=PrefixServer, bind_kwargs={"settings": settings}, name_prefix="prefixes:"
+    )
+    # Decorating the class where it stands would pickle it before the rest of its module exists.
+    ingress = serve.deployment(
+        serve.ingress(app)(Ingress),
+        name="Ingress",
+        max_ongoing_requests=2048,
+        graceful_shutdown_timeout_s=120,
+        ray_actor_options={"num_cpus": 0.1},
+    )
+    return ingress.bind(server, settings)
+
+
+def checked(args: dict[str, Any]) -> ServerSettings:
+    """The settings, and what they name, before anything is started. Raises: ConfigError."""
+    if os.environ.get(DIRECT_STREAMING, "0") not in ("", "0"):
+        raise ConfigError(f"{DIRECT_STREAMING} is set, wanted it unset: clients would reach the engine past all checks")
+    settings = server_settings(args)
+    if settings.keys is not None:
+        Keys(settings.keys)
+    return settings
+
+
+def config_args(config: Path) -> dict[str, Any]:
+    """The arguments of the first application in `config`, a file in Ray Serve's format. Raises: ConfigError."""
+    try:
+        return dict(read(config)["applications"][0]["args"])
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise ConfigError(f"config {config}: wanted a list of applications, the first with args") from error
+
+
+def llm_config(settings: ServerSettings):
+    """Ray Serve LLM's own configuration of the deployment that runs the engine."""
+    from ray.serve.llm import LLMConfig
+
+    from lpc_ray.adapters.vllm.engine import whole_prompts
+    from lpc_ray.model.embedded import resolve_model
+
+    scaling = (
+        {"autoscaling_config": settings.autoscaling} if settings.autoscaling else {"num_replicas": settings.replicas}
+    )
+    bundle = {"CPU": settings.replica_cpus} if settings.device == "cpu" else {"CPU": settings.replica_cpus, "GPU": 1}
+    return LLMConfig(
+        model_loading_config={"model_id": settings.served_name, "model_source": resolve_model(settings.model)},
+        accelerator_config={"kind": settings.device},
+        placement_group_config={"bundles": [bundle]},
+        deployment_config={
+            **scaling,
+            "max_ongoing_requests": settings.max_ongoing_requests,
+            "health_check_period_s": settings.health_check_period_s,
+            "graceful_shutdown_timeout_s": 120,
+            "ray_actor_options": {"num_cpus": 0},
+        },
+        runtime_env={"env_vars": _engine_environment(settings)},
+        log_engine_metrics=False,  # vLLM's own go to prometheus_client, and so to our /metrics
+        engine_kwargs={
+            "dtype": settings.dtype,
+            "revision": settings.revision,
+            "max_model_len": settings.max_model_len,
+            "max_num_seqs": settings.max_num_seqs,
+            "enable_prefix_caching": True,
+            "disable_sliding_window": True,
+            "enable_prompt_tokens_details": True,
+            "kv_transfer_config": {
+                "kv_connector": "LearnedPrefixConnector",
+                "kv_connector_module_path": "lpc_ray.adapters.vllm.connector",
+                "kv_role": "kv_consumer",
+                "kv_load_failure_policy": "fail",
+            },
+            **(whole_prompts(settings.max_model_len) if settings.device == "cpu" else {}),
+            **_tools(settings),
+            **settings.engine,
+            "trust_remote_code": False,
+        },
+    )
+
+
+def _tools(settings: ServerSettings) -> dict[str, Any]:
+    if settings.tool_call_parser is None:
+        return {}
+    return {"enable_auto_tool_choice": True, "tool_call_parser": settings.tool_call_parser}
+
+
+def _engine_environment(settings: ServerSettings) -> dict[str, str]:
+    found = {
+        "VLLM_LOGGING_LEVEL": "WARNING",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_CPU_KVCACHE_SPACE": str(settings.kv_cache_gib),
+    }
+    if settings.threads is not None:
+        found |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": str(settings.threads)}
+    return found
+
+
+def demo_prefix(run: Path) -> str:
+    """Digest of the best arm of a finished run, by its verified score. Raises: ConfigError when there is none."""
+    try:
+        arms = json.loads((run / "report.json").read_text(encoding="utf-8"))["arms"]
+        return max((arm for arm in arms if arm["digest"]), key=lambda arm: arm["score"] or 0)["digest"]
+    except (OSError, ValueError, KeyError) as error:
+        raise ConfigError(f"{run}: holds no finished run (make demo makes one): {type(error).__name__}") from error
+
+
+def main(config: Path, description: str | None) -> None:
+    """Serve by the command line until a signal comes. config: what settings have where the line names none."""
+    parser = Parser(description=description)
+    parser.add_argument("--run", type=Path, help="a finished run: its best prefix is served as 'demo'")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on; others than 127.0.0.1 need keys")
+    parser.add_argument("--port", type=_port, default=8000)
+    parser.add_argument("setting", nargs="*", help="any field of the settings, such as replicas=2")
+    options = parser.parse_args()
+    with exit_on_error():
+        _serve(options, config)
+
+
+def _serve(options: argparse.Namespace, config: Path) -> None:
+    args = {**config_args(config), **dict(_setting(text) for text in options.setting)}
+    if options.run is not None:
+        args |= {"artifacts": str(options.run / "artifacts"), "prefixes": {"demo": demo_prefix(options.run)}}
+    settings = checked(args)
+    if settings.keys is None and options.host != "127.0.0.1":
+        raise ConfigError(f"--host {options.host}: without a key file the server listens on 127.0.0.1 only")
+    from ray import serve
+
+    serve.start(http_options={"host": options.host, "port": options.port})
+    serve.run(build(settings.model_dump()), name=APP)
+    where = f"http://{options.host}:{options.port}"
+    print(f"serving {settings.served_name} at {where}{'' if settings.keys else ' (this machine only: no key file)'}")
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    stop.wait()
+    serve.get_app_handle(APP).drain.remote().result()
+    serve.shutdown()
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 65535:
+        raise argparse.ArgumentTypeError(f"got {text!r}, wanted a port from 1 to 65535")
+    return int(text)
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise ConfigError(f"setting: got {text!r}, wanted name=value")
+    try:
+        return name, yaml.safe_load(value)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ConfigError(f"setting {text[:80]!r}: the value is not YAML") from error

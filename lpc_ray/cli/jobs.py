@@ -1,0 +1,119 @@
+"""What every job does first: arguments, config, plan, dry run, and one line for an error. Imports nothing heavy."""
+
+import argparse
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import yaml
+
+from lpc_ray.config.job import JobConfig, load
+from lpc_ray.config.suite import PatientsConfig, ScaleConfig
+from lpc_ray.errors import ConfigError
+from lpc_ray.run.plan import Plan, make_plan
+from lpc_ray.storage import Store, absolute, check_url
+from lpc_ray.suite.jobs import focus_job, load_many, patient_jobs
+from lpc_ray.terminal import Parser, exit_on_error
+
+DEFAULT_CONFIG = Path(__file__).resolve().parents[2] / "jobs" / "configs" / "pi_scale.cpu.yaml"
+_UPLOADED_COPY = "runtime_resources/working_dir_files"
+
+
+def run_job(
+    description: str | None,
+    work: Callable[..., None],
+    arguments: list[str] | None = None,
+    preview: Callable[..., None] | None = None,
+    work_many: Callable[..., None] | None = None,
+) -> None:
+    """Parse, plan, then call `work(plan, run)`; exits with 2 and one line for an error of the user's.
+
+    work: imports Ray and the rest itself, so that a bad config is refused at once.
+    preview: called as `preview(plan, count)` instead where the user asks for `--preview COUNT`.
+    work_many: called as `work_many(config, run, unsandboxed)` for a config that names several tasks.
+    """
+    options = _options(description, arguments, has_preview=preview is not None)
+    with exit_on_error():
+        many = load_many(options.config, options.override)
+        if many:
+            if work_many is None:
+                raise ConfigError(
+                    f"config {options.config}: got several tasks, which only jobs/pi_scale.py runs, wanted a job of one"
+                )
+            _run_many(many, work_many, options)
+            return
+        config = load(options.config, options.override)
+        plan = make_plan(config, options.unsandboxed)
+        run = Store(store_url(config)) / config.name
+        if options.dry_run:
+            _show(plan, run)
+        elif preview is not None and options.preview:
+            preview(plan, options.preview)
+        else:
+            tokens, cases = len(plan.material), len(plan.cases)
+            print(
+                f"{config.name}: {len(plan.arms)} arms, a source of {tokens} tokens, {cases} cases → {run}", flush=True
+            )
+            work(plan, run)
+
+
+def _run_many(many: ScaleConfig | PatientsConfig, work_many: Callable[..., None], options: argparse.Namespace) -> None:
+    known = {many.scale.focus: focus_job(many)} if isinstance(many, ScaleConfig) else patient_jobs(many)
+    run = Store(store_url(next(iter(known.values())))) / many.name
+    if options.dry_run:
+        from lpc_ray.suite.suite import draw  # loads what draws the page
+
+        for task, job in known.items():
+            _show(make_plan(job, options.unsandboxed), run / task)
+        strata = draw(many).picks if isinstance(many, ScaleConfig) else ()
+        for pick in strata:
+            print(f"{pick.stratum:<8} {pick.task}, skill of {pick.skill_chars} characters")
+        return
+    work_many(many, run, options.unsandboxed)
+
+
+def store_url(config: JobConfig) -> str:
+    """Where runs go. A relative folder is relative to the working directory, but in a copy that Ray uploaded for a job,
+    which it deletes later, to `~/lpc_ray` of the cluster's user. Raises: StorageError for what is no store.
+    """
+    url = check_url(config.store.url)
+    if "://" in url or os.path.isabs(url):
+        return url
+    if _UPLOADED_COPY in os.getcwd():
+        return str(Path.home() / "lpc_ray" / url)
+    return absolute(url)
+
+
+def _options(description: str | None, arguments: list[str] | None, has_preview: bool) -> argparse.Namespace:
+    parser = Parser(description=description)
+    parser.add_argument("--config", default=str(DEFAULT_CONFIG), help="job config (default: %(default)s)")
+    parser.add_argument("--dry-run", action="store_true", help="print config, arms and what exists; do nothing")
+    parser.add_argument(
+        "--unsandboxed", action="store_true", help="run replies' code without isolation: it may do anything"
+    )
+    if has_preview:
+        parser.add_argument(
+            "--preview", type=_count, metavar="N", help="show N chunks' worth and its cost; store nothing"
+        )
+    parser.add_argument("override", nargs="*", help="any field, such as recipe.training.lr=0.02")
+    return parser.parse_args(arguments)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"got {text!r}, wanted a whole number above 0")
+    return int(text)
+
+
+def _show(plan: Plan, run: Store) -> None:
+    print(yaml.safe_dump(plan.config.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
+    print(f"fingerprint  {plan.fingerprint}\nprotocol     {plan.protocol}\nrun          {run}")
+    print(f"source       {len(plan.documents)} document(s), {len(plan.material)} tokens; {len(plan.cases)} cases\n")
+    for line in plan.benchmark.caveats():
+        print(line)
+    for number, arm in enumerate(plan.arms, start=1):
+        steps = [name for name in run.names(f"arms/{arm.id}") if name.startswith("step-")]
+        ended = run.exists(f"arms/{arm.id}/end-{plan.protocol}.json")
+        parts = [name for name in run.names(f"traces/{arm.traces}") if name.endswith(".parquet")]
+        state = "ended" if ended else f"at step {int(steps[-1][5:13])}" if steps else "new"
+        print(f"arm {number:>2}  {arm.name:<40} {arm.id[:12]}  {state}, traces: {'some' if parts else 'none'}")

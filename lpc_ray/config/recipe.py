@@ -1,0 +1,258 @@
+"""The recipe: what is made. `Recipe` is hashed by `fingerprint()`, and nothing outside it is."""
+
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from lpc_ray.config.loading import Strict
+
+Objective = Literal["ntp", "kl", "mix"]
+InitializerName = Literal[
+    "first_k",
+    "sci",
+    "strided_rope",
+    "text",
+    "random_tokens",
+    "random_vectors",
+    "pretrained",
+    "attention_matching",
+]
+VerifierKind = Literal["short_answer", "gsm8k", "longhealth", "skillsbench"]
+GENERAL = "general"  # the family whose traces know no source: the prefix-free model's own replies
+EARLY_STEPS = (0, 1, 2, 4, 8, 16, 24, 48)
+
+
+T = TypeVar("T")
+Several = Annotated[tuple[T, ...], Field(min_length=1)]
+Axis = Annotated[Several[T], BeforeValidator(lambda value: value if isinstance(value, list | tuple) else (value,))]
+
+
+def _as_num_tokens(value: Any) -> int | float:
+    if (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and (value >= 1 and value % 1 == 0 or 0 < value < 1)
+    ):
+        return int(value) if value >= 1 else value
+    raise ValueError(f"got {value!r}, wanted an integer from 1 on, or a fraction of the source between 0 and 1")
+
+
+NumTokens = Annotated[int | float, BeforeValidator(_as_num_tokens)]
+Seed = Annotated[int, Field(ge=0, lt=1 << 32)]
+
+
+class ModelRecipe(Strict):
+    """The frozen model: `smollm2-135m-instruct` (embedded), a Hugging Face id, or a local folder."""
+
+    id: str = "smollm2-135m-instruct"
+    revision: str | None = None
+    dtype: Literal["float32", "bfloat16"] = "float32"
+
+
+class SourceRecipe(Strict):
+    """Raw material: text and Markdown files or folders. `description` is the line about the corpus a teacher reads."""
+
+    paths: Several[Annotated[str, Field(min_length=1)]]
+    description: str = ""
+
+
+class InductionRecipe(Strict):
+    """`families`: name → settings, checked by the family itself (`lpc_ray.induction`)."""
+
+    families: dict[str, dict[str, Any]] = {}
+
+
+class PrefixRecipe(Strict):
+    """`frozen_tokens`: the attention sink, never trained."""
+
+    frozen_tokens: Annotated[int, Field(ge=0)] = 1
+    sci_chunk_tokens: Annotated[int, Field(ge=1)] = 64
+
+
+class TextRecipe(Strict):
+    """`path`: a UTF-8 file; `text` starts from its first tokens."""
+
+    path: str
+
+
+class PretrainedRecipe(Strict):
+    """An earlier LPC: `handle` (or digest) in `store`, a run's folder or any store that `lpc` wrote."""
+
+    store: str
+    handle: str
+
+
+class AttentionMatchingRecipe(Strict):
+    """`query_tokens` tokens of the material, in sampled chunks, ask; `ridge` pulls solved values towards the tokens' own."""
+
+    query_tokens: Annotated[int, Field(ge=1)] = 256
+    query_chunk_tokens: Annotated[int, Field(ge=1)] = 64
+    ridge: Annotated[float, Field(gt=0)] = 1e-3
+
+
+class InitializersRecipe(Strict):
+    """What some initializers need besides the source.
+
+    `training_free`: initializers whose untrained prefixes are baselines, beside the text prefill, in every prefix size.
+    """
+
+    text: TextRecipe | None = None
+    pretrained: PretrainedRecipe | None = None
+    attention_matching: AttentionMatchingRecipe = AttentionMatchingRecipe()
+    training_free: tuple[InitializerName, ...] = ()
+
+
+class PrefixesRecipe(Strict):
+    """LPCs that exist already, verified beside the baselines: handles, digests or compositions `a+b` in `store`."""
+
+    store: str
+    handles: Annotated[tuple[str, ...], Field(min_length=1)]
+
+
+class TrainingRecipe(Strict):
+    """AdamW on the prefix, weight decay 0. `lr` is for values; keys use `lr * key_lr_factor`.
+
+    A step takes the next traces that fit `batch_tokens` (over all workers), packed into windows of `window_tokens`. After
+    `warmup_steps` the rate follows a cosine down to `final_lr_fraction`. Checkpoints: 0, 1, 2, 4, 8, 16, 24, 48, then every
+    `checkpoint_interval` steps, and the last step.
+
+    Distillation: `topk_mass` keeps the shortest rank prefix that reaches it. `teacher_targets`: the top-k stored in the
+    traces, or the whole vocabulary, recomputed at every step with the source before the frozen model. `mix_ntp_weight`: the
+    share of next-token prediction in objective `mix`. `general_share` of the tokens are general prompts (family
+    `general`), distilled from the prefix-free model. `teacher_tokens`: train on as many traces as cost so many in all.
+    """
+
+    steps: Annotated[int, Field(ge=1, le=1_000_000)] = 60
+    lr: Annotated[float, Field(gt=0, le=100)] = 0.05
+    key_lr_factor: Annotated[float, Field(gt=0)] = 2.0
+    warmup_steps: Annotated[int, Field(ge=0)] = 5
+    final_lr_fraction: Annotated[float, Field(ge=0, le=1)] = 0.1
+    clip_norm: Annotated[float, Field(gt=0)] = 1.0
+    batch_tokens: Annotated[int, Field(ge=16)] = 320
+    window_tokens: Annotated[int, Field(ge=16)] = 512
+    micro_batch_windows: Annotated[int, Field(ge=1)] = 1
+    gradient_checkpointing: bool = False
+    checkpoint_interval: Annotated[int, Field(ge=1)] = 48
+    checkpoint_steps: tuple[Annotated[int, Field(ge=0)], ...] | None = None
+    topk_mass: Annotated[float, Field(gt=0, le=1)] | None = None
+    renormalise_topk: bool = False
+    kl_temperature: Annotated[float, Field(gt=0)] = 1.0
+    mix_ntp_weight: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    teacher_targets: Literal["stored", "recomputed"] = "stored"
+    general_share: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    teacher_tokens: Annotated[int, Field(ge=1)] | None = None
+
+    @model_validator(mode="after")
+    def _checkpoints_are_steps(self) -> "TrainingRecipe":
+        told = self.checkpoint_steps or ()
+        if list(told) != sorted(set(told)) or any(step > self.steps for step in told):
+            raise ValueError(
+                f"recipe.training.checkpoint_steps: got {list(told)}, wanted ascending steps of at most steps = {self.steps}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _temperature_has_a_whole(self) -> "TrainingRecipe":
+        is_whole = self.renormalise_topk or (self.teacher_targets == "recomputed" and self.topk_mass is None)
+        if self.kl_temperature != 1 and not is_whole:
+            raise ValueError(
+                f"recipe.training.kl_temperature: got {self.kl_temperature:g} over a cut-off distribution, whose rest is "
+                f"unknown; wanted 1, renormalise_topk: true, or teacher_targets: recomputed without topk_mass"
+            )
+        return self
+
+    def checkpoints(self) -> list[int]:
+        """The optimizer steps at which the prefix is published and verified, ascending, ending at `steps`."""
+        if self.checkpoint_steps is not None:
+            wanted: set[int] = set(self.checkpoint_steps)
+        else:
+            wanted = set(EARLY_STEPS)
+            wanted.update(range(EARLY_STEPS[-1], self.steps, self.checkpoint_interval))
+        return sorted({step for step in wanted if step < self.steps} | {0, self.steps})
+
+
+class PromptRecipe(Strict):
+    """`system`: the system message that opens every student's prompt and every request of an arm without a document.
+
+    null leaves it to the chat template; some templates (SmolLM2's) then write one of their own.
+    """
+
+    system: str | None = None
+
+
+class VerificationRecipe(Strict):
+    """What scores an answerer, and on which cases. Decoding is greedy.
+
+    `cases`: for short_answer a JSONL file of questions, accepted answers and splits; for gsm8k a file of GSM8K; for
+    longhealth LongHealth's JSON; for skillsbench a folder of tasks. `settings` are checked by the kind itself
+    (`lpc_ray.verification`).
+    """
+
+    kind: VerifierKind = "short_answer"
+    cases: str
+    settings: dict[str, Any] = {}
+    max_tokens: Annotated[int, Field(ge=1)] = 32
+
+
+class OffSourceRecipe(Strict):
+    """What a prefix may damage. `cases`: JSONL of questions that have nothing to do with the source, with accepted answers,
+    and questions about its subject that it does not answer, without (`lpc_ray.verification.off_source`).
+    """
+
+    cases: str
+    max_tokens: Annotated[int, Field(ge=1)] = 32
+
+
+class GateRecipe(Strict):
+    """When a prefix may be published: every threshold that is set must be met by a measured figure.
+
+    min_held_out: share of held-out checks passed. max_kl_drift: nats per token. max_accuracy_drop: of the share of
+    unrelated questions answered. min_abstention: share of unanswerable questions declined.
+    """
+
+    min_held_out: Annotated[float, Field(ge=0, le=1)] | None = None
+    max_kl_drift: Annotated[float, Field(ge=0)] | None = None
+    max_accuracy_drop: Annotated[float, Field(ge=-1, le=1)] | None = None
+    min_abstention: Annotated[float, Field(ge=0, le=1)] | None = None
+
+    @model_validator(mode="after")
+    def _has_a_threshold(self) -> "GateRecipe":
+        if not self.model_dump(exclude_none=True):
+            raise ValueError(f"recipe.gate: got no threshold, wanted one of {', '.join(type(self).model_fields)}")
+        return self
+
+
+class SweepEntry(Strict):
+    """One product of axes; a plain value is an axis of one. `num_tokens`: an integer, or a fraction of the source."""
+
+    induction: Axis[str]
+    objective: Axis[Objective]
+    initializer: Axis[InitializerName]
+    num_tokens: Axis[NumTokens] = (128,)
+    seed: Axis[Seed] = (0,)
+    initializer_seed: Axis[Seed] = (0,)
+    induction_seed: Axis[Seed] = (0,)
+
+
+class StoppingRecipe(Strict):
+    """ASHA on the verified tune score. An arm `tolerance_errors` standard errors below the cutoff is stopped."""
+
+    grace_steps: Annotated[int, Field(ge=1)] = 24
+    reduction_factor: Annotated[float, Field(gt=1)] = 2.0
+    tolerance_errors: Annotated[float, Field(ge=0)] = 1.0
+
+
+class Recipe(Strict):
+    model: ModelRecipe = ModelRecipe()
+    source: SourceRecipe
+    prompt: PromptRecipe = PromptRecipe()
+    induction: InductionRecipe = InductionRecipe()
+    prefix: PrefixRecipe = PrefixRecipe()
+    initializers: InitializersRecipe = InitializersRecipe()
+    training: TrainingRecipe = TrainingRecipe()
+    verification: VerificationRecipe
+    prefixes: PrefixesRecipe | None = None
+    off_source: OffSourceRecipe | None = None
+    gate: GateRecipe | None = None
+    sweep: Annotated[tuple[SweepEntry, ...], Field(min_length=1)]
+    stopping: StoppingRecipe = StoppingRecipe()

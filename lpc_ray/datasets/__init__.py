@@ -1,1 +1,0 @@
-"""Published data sets in the files their authors distribute. One data set per file; every loader takes a path."""

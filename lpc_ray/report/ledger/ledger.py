@@ -1,0 +1,183 @@
+"""The cost and quality ledger: what a run hands in, and one row per arm and per baseline.
+
+`StepScore`, `ArmRecord` and `BaselineRecord` are the input; `Row` is what every table, plot and file shows.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from lpc_ray.errors import DataError
+from lpc_ray.records import Outcome
+from lpc_ray.report.ledger.row import Row, held_out_fields
+from lpc_ray.report.significance import SCORED
+
+
+@dataclass(frozen=True, slots=True)
+class StepScore:
+    """A checkpoint verified on the tune cases. `training_seconds`: spent since step 0, verification not included."""
+
+    step: int
+    loss: float | None
+    passed: int
+    total: int
+    training_seconds: float
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class ArmRecord:
+    """One arm of the sweep, `steps` ascending. `held_out`: the outcomes of `best_step(steps)`; may be empty.
+
+    `trace_generation_seconds` and `teacher_tokens` are those of the arm's whole trace set, also where arms share it; the
+    teacher's log-probs come with the traces. expected_requests: declared; observed_requests: counted by the server.
+    kl_drift, accuracy_change, accuracy_bare, abstention, abstention_bare, gate: of the artifact at the
+    best step, as a Row has them; None: not measured.
+    Raises: DataError when the steps are not strictly ascending.
+    """
+
+    name: str
+    arm_id: str
+    induction: str
+    objective: str
+    initializer: str
+    num_tokens: int
+    training_seed: int
+    initializer_seed: int
+    induction_seed: int
+    status: Literal["finished", "stopped", "unfinished"]
+    planned_steps: int
+    steps: tuple[StepScore, ...]
+    held_out: tuple[Outcome, ...]
+    prefix_bytes: int
+    trace_generation_seconds: float
+    teacher_tokens: int
+    trace_rows: int
+    dropped_rows: dict[str, int]
+    target_tokens_seen: int
+    expected_requests: int | None = None
+    observed_requests: int | None = None
+    kl_drift: float | None = None
+    accuracy_change: float | None = None
+    accuracy_bare: float | None = None
+    abstention: float | None = None
+    abstention_bare: float | None = None
+    gate: str | None = None
+
+    def __post_init__(self) -> None:
+        steps = [score.step for score in self.steps]
+        if steps != sorted(set(steps)):
+            raise DataError(f"arm {self.name}: got the verified steps {steps}, wanted each once and ascending")
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineRecord:
+    """What no arm of this sweep trained. `num_tokens`: of the prefix or of the truncated document.
+
+    name: no_context, full_document, truncated, text_prefill, the initializer of another untrained prefix, or the handle of
+    an LPC that existed before.
+    """
+
+    name: str
+    num_tokens: int
+    prefix_bytes: int
+    tune: tuple[Outcome, ...]
+    held_out: tuple[Outcome, ...]
+
+
+def best_step(steps: Sequence[StepScore]) -> StepScore | None:
+    """The step that passed most tune cases, the earliest of equals; None when nothing was verified."""
+    verified = [score for score in steps if score.total]
+    return max(verified, key=lambda score: (score.passed, -score.step), default=None)
+
+
+def best_artifact(arm: ArmRecord) -> tuple[str | None, int | None]:
+    """(digest, step) of the artifact that answered the held-out cases."""
+    best = best_step(arm.steps)
+    return (best.digest, best.step) if best else (None, None)
+
+
+def rows(
+    arms: Sequence[ArmRecord], baselines: Sequence[BaselineRecord], run: str | None = None, task: str | None = None
+) -> list[Row]:
+    """Baselines first, then arms, each in the order given. run, task: of all of them.
+
+    Baselines of one name and several sizes are told apart by `-p<tokens>`.
+    Raises: DataError when two rows would have one name.
+    """
+    sizes = Counter(baseline.name for baseline in baselines)
+    found = [_baseline_row(baseline, sizes[baseline.name] > 1) for baseline in baselines]
+    found += [_arm_row(arm) for arm in arms]
+    twice = [name for name, count in Counter(row.name for row in found).items() if count > 1]
+    if twice:
+        raise DataError(f"ledger: got more than one row named {', '.join(twice)}, wanted every name once")
+    return [replace(row, run=run, task=task) for row in found]
+
+
+def _arm_row(arm: ArmRecord) -> Row:
+    best = best_step(arm.steps)
+    return Row(
+        kind="arm",
+        name=arm.name,
+        status=_status(arm),
+        induction=arm.induction,
+        objective=arm.objective,
+        initializer=arm.initializer,
+        seed=arm.training_seed,
+        initializer_seed=arm.initializer_seed,
+        induction_seed=arm.induction_seed,
+        num_tokens=arm.num_tokens,
+        best_step=best.step if best else None,
+        tune_passed=best.passed if best else None,
+        tune_total=best.total if best else None,
+        prefix_bytes=arm.prefix_bytes or None,
+        placeholders_counted="no",
+        trace_generation_seconds=arm.trace_generation_seconds,
+        teacher_pass_seconds=0.0,
+        teacher_tokens=arm.teacher_tokens,
+        trace_rows=arm.trace_rows,
+        dropped_rows=arm.dropped_rows,
+        target_tokens_seen=arm.target_tokens_seen if arm.steps else None,
+        training_seconds=arm.steps[-1].training_seconds if arm.steps else None,
+        expected_requests=arm.expected_requests,
+        observed_requests=arm.observed_requests,
+        kl_drift=arm.kl_drift,
+        accuracy_change=arm.accuracy_change,
+        accuracy_bare=arm.accuracy_bare,
+        abstention=arm.abstention,
+        abstention_bare=arm.abstention_bare,
+        gate=arm.gate,
+        digest=best.digest if best else None,
+        **held_out_fields(arm.held_out),
+    )
+
+
+def _baseline_row(baseline: BaselineRecord, is_sized: bool) -> Row:
+    tune = [outcome for outcome in baseline.tune if outcome.verdict in SCORED]
+    return Row(
+        kind="baseline",
+        name=f"{baseline.name}-p{baseline.num_tokens}" if is_sized else baseline.name,
+        status="measured" if baseline.held_out else "no held-out outcomes",
+        num_tokens=baseline.num_tokens,
+        tune_passed=sum(outcome.passed for outcome in tune) if tune else None,
+        tune_total=sum(outcome.total for outcome in tune) if tune else None,
+        prefix_bytes=baseline.prefix_bytes,
+        placeholders_counted="no",
+        trace_generation_seconds=0.0,
+        teacher_pass_seconds=0.0,
+        training_seconds=0.0,
+        teacher_tokens=0,
+        **held_out_fields(baseline.held_out),
+    )
+
+
+def _status(arm: ArmRecord) -> str:
+    """`finished`, `stopped at step 24 (verified 3/24)` or `unfinished at step 8`."""
+    if arm.status == "finished":
+        return "finished"
+    if not arm.steps:
+        return f"{arm.status} before the first verification"
+    last = arm.steps[-1]
+    verified = f" (verified {last.passed}/{last.total})" if arm.status == "stopped" else ""
+    return f"{arm.status} at step {last.step}{verified}"

@@ -1,0 +1,54 @@
+"""What a prefix does off its source, and the gate's word on both sides of it."""
+
+from dataclasses import asdict
+from typing import Any
+
+from lpc_ray.artifacts.store import tell
+from lpc_ray.report.significance import SCORED
+from lpc_ray.run.arms import Arm
+from lpc_ray.run.plan import Plan
+from lpc_ray.storage import Store
+from lpc_ray.verification.base import protocol_of
+from lpc_ray.verification.gate import GateVerdict, judge
+from lpc_ray.verification.off_source import Damage
+from lpc_ray.verification.outcomes import OutcomeStore, Verifier
+
+
+def off_source_verifier(plan: Plan, run: Store) -> Verifier:
+    recipe = plan.config.recipe
+    assert plan.off_source is not None and recipe.off_source is not None, "the recipe measures off-source damage"
+    model, max_tokens = recipe.model.model_dump(mode="json"), recipe.off_source.max_tokens
+    protocol = protocol_of(plan.off_source, recipe.prompt.system, max_tokens, model)
+    return Verifier(plan.off_source, OutcomeStore(run, protocol), recipe.prompt.system, max_tokens)
+
+
+def damage_of(plan: Plan, run: Store, digest: str) -> Damage | None:
+    """The stored off-source figures of a prefix."""
+    if plan.off_source is None or not run.exists(path := _damage_path(plan, run, digest)):
+        return None
+    return Damage(**run.read_json(path))
+
+
+def set_damage(plan: Plan, run: Store, digest: str, damage: Damage) -> Damage:
+    run.write_json(_damage_path(plan, run, digest), asdict(damage))
+    return damage
+
+
+def put_to_gate(plan: Plan, run: Store, arm: Arm, digest: str, damage: Damage | None) -> GateVerdict | None:
+    """Judge a prefix by both sides, and write score, damage and verdict into its manifest. None: the recipe has no gate."""
+    outcomes = OutcomeStore(run, plan.protocol).get(digest, "held_out") or ()
+    scored = [outcome for outcome in outcomes if outcome.verdict in SCORED]
+    passed, total = sum(outcome.passed for outcome in scored), sum(outcome.total for outcome in scored)
+    told: dict[str, Any] = {"arm": arm.name, "protocol": plan.protocol, "held_out": {"passed": passed, "total": total}}
+    if damage is not None:
+        told["off_source"] = asdict(damage)
+    recipe = plan.config.recipe
+    verdict = judge(recipe.gate, passed / total if total else None, damage) if recipe.gate else None
+    if recipe.gate and verdict:
+        told["gate"] = {**asdict(verdict), "thresholds": recipe.gate.model_dump(mode="json")}
+    tell(run / "artifacts", digest, told)
+    return verdict
+
+
+def _damage_path(plan: Plan, run: Store, digest: str) -> str:
+    return f"off_source/{off_source_verifier(plan, run).outcomes.protocol}/{digest}.json"

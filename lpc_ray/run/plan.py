@@ -1,0 +1,229 @@
+"""A job config checked against the material it names, before anything heavy is imported or anything is written."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from lpc_ray.artifacts.handles import ARTIFACTS, find_digest, parts_of
+from lpc_ray.config.job import JobConfig, ReportConfig
+from lpc_ray.config.recipe import GENERAL, Recipe
+from lpc_ray.config.shares import quality
+from lpc_ray.errors import ConfigError, DataError
+from lpc_ray.induction import build_family
+from lpc_ray.induction.base import Family, Unit, plan_units
+from lpc_ray.model.architecture import check_architecture, check_context, stated_config
+from lpc_ray.model.embedded import resolve_model
+from lpc_ray.model.identity import check_same, model_identity
+from lpc_ray.model.tokenizer import TextTokenizer
+from lpc_ray.prefix.starts import Starts, read_starts
+from lpc_ray.records import Case, Document
+from lpc_ray.run.arms import Arm, TraceSet, arms, fingerprint
+from lpc_ray.serving.observed import observed_requests
+from lpc_ray.sources.documents import read_documents
+from lpc_ray.storage import Store, open_store
+from lpc_ray.traces.inducer import InductionTask
+from lpc_ray.verification import build_benchmark
+from lpc_ray.verification.base import Benchmark, protocol_of
+from lpc_ray.verification.off_source import OffSource
+from lpc_ray.verification.off_source import load as load_off_source
+from lpc_ray.verification.short_answer import normalise
+
+LONG_QUESTION = 4
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a job will do. `starts.material`: the source's token ids, documents in order."""
+
+    config: JobConfig
+    fingerprint: str
+    documents: list[Document]
+    benchmark: Benchmark
+    off_source: OffSource | None
+    families: dict[str, Family]
+    starts: Starts
+    arms: list[Arm]
+    protocol: str
+    tokenizer: TextTokenizer
+
+    @property
+    def material(self) -> list[int]:
+        return self.starts.material
+
+    @property
+    def cases(self) -> tuple[Case, ...]:
+        return self.benchmark.cases
+
+    @property
+    def longest_question(self) -> int:
+        """Tokens of the longest case's question."""
+        return max(len(self.tokenizer.encode(case.question)) for case in self.cases)
+
+    @property
+    def document_text(self) -> str:
+        return "\n\n".join(document.text for document in self.documents)
+
+    def units(self, family: str, seed: int) -> list[Unit]:
+        description = self.config.recipe.source.description
+        return plan_units(self.families[family], family, self.documents, self.tokenizer.spans, description, seed)
+
+    def induction_task(self, one: TraceSet) -> InductionTask:
+        recipe = self.config.recipe
+        return InductionTask(
+            family=one.family,
+            settings=recipe.induction.families[one.family],
+            seed=one.induction_seed,
+            model=recipe.model.id,
+            revision=recipe.model.revision,
+            system=recipe.prompt.system,
+            max_trace_tokens=self.config.cluster.engine.max_model_len,
+        )
+
+    def check_teacher_tokens(self, one: TraceSet, made: int) -> None:
+        """Raises: DataError for a teacher's trace set that cost fewer tokens than every arm is to train on."""
+        budget = self.config.recipe.training.teacher_tokens
+        is_taught = one.family != GENERAL and self.families[one.family].needs_teacher()
+        if budget is not None and is_taught and made < budget:
+            raise DataError(
+                f"recipe.induction.families.{one.family}: got {made} teacher tokens from all its units, wanted at least "
+                f"recipe.training.teacher_tokens = {budget}"
+            )
+
+    def check_model(self) -> None:
+        """Raises: ConfigError for a model that no prefix enters, and for a context too short for what is asked of it: a
+        prefix, a question and a reply, the engine's length, a document that an initializer reads whole.
+        """
+        recipe, room = self.config.recipe, self.config.cluster.engine.max_model_len
+        config = stated_config(resolve_model(recipe.model.id), recipe.model.revision)
+        check_architecture(config)
+        question, reply = self.longest_question, recipe.verification.max_tokens
+        prefix = max(arm.num_tokens for arm in self.arms)
+        least = prefix + question + reply
+        parts = f"prefix ({prefix}), longest question ({question}) and reply ({reply})"
+        if room < least:
+            raise ConfigError(
+                f"cluster.engine.max_model_len: got {room}, wanted at least the {least} tokens of {parts}"
+            )
+        check_context(config, least, parts)
+        initializers = {arm.initializer for arm in self.arms} | set(recipe.initializers.training_free)
+        behind = {"strided_rope": 0, "attention_matching": recipe.initializers.attention_matching.query_tokens}
+        for name in sorted(initializers & set(behind)):
+            check_context(config, len(self.material) + behind[name], f"the document that {name} reads whole")
+        longest = max(len(self.tokenizer.encode(document.text)) for document in self.documents)
+        for name, family in self.families.items():
+            if (asked := family.longest_ask(longest)) > room:
+                raise ConfigError(
+                    f"recipe.induction.families.{name}: got chunks and answers of {asked} tokens together, wanted at most "
+                    f"cluster.engine.max_model_len = {room}"
+                )
+        if room > getattr(config, "max_position_embeddings", room):
+            raise ConfigError(
+                f"cluster.engine.max_model_len: got {room}, wanted at most the model's {config.max_position_embeddings}"
+            )
+
+    def trace_sets(self) -> list[TraceSet]:
+        """Every distinct trace set of the arms, in order of first use."""
+        return list({one.id: one for arm in self.arms for one in arm.trace_sets}.values())
+
+
+def make_plan(config: JobConfig, unsandboxed: bool = False) -> Plan:
+    """unsandboxed: a verifier that runs replies' code may do so without isolation.
+
+    Raises: LPCError for the first thing that cannot be carried out: got, wanted, where.
+    """
+    _check_report(config.report)
+    recipe = config.recipe
+    families = {name: build_family(name, settings) for name, settings in recipe.induction.families.items()}
+    documents = read_documents(recipe.source.paths)
+    benchmark = build_benchmark(recipe.verification)
+    benchmark = benchmark.without_sandbox() if unsandboxed else benchmark
+    for name, family in families.items():
+        check_no_held_out_case(name, family, benchmark.cases)
+    tokenizer = TextTokenizer(recipe.model.id, recipe.model.revision)
+    _check_plain_text(documents, tokenizer.control_tokens())
+    material = [token for document in documents for token in tokenizer.encode(document.text)]
+    starts = read_starts(recipe, material, tokenizer.encode)
+    found = arms(recipe, documents, len(material), starts.digests)
+    for arm in found:
+        if arm.objective != "ntp" and not families[arm.induction].needs_teacher():
+            raise ConfigError(
+                f"recipe.sweep: arm {arm.name}: got objective {arm.objective}, wanted ntp: {arm.induction} has no teacher "
+                "whose distributions could be learned"
+            )
+        for initializer in (arm.initializer, *recipe.initializers.training_free):
+            starts.check(initializer, arm.num_tokens, f"arm {arm.name}")
+    earlier = _earlier_prefixes(recipe, starts)
+    model = recipe.model.model_dump(mode="json")
+    protocol = protocol_of(benchmark, recipe.prompt.system, recipe.verification.max_tokens, model)
+    plan = Plan(
+        config=config,
+        fingerprint=fingerprint(recipe),
+        documents=documents,
+        benchmark=benchmark,
+        off_source=load_off_source(Path(recipe.off_source.cases)) if recipe.off_source else None,
+        families=families,
+        starts=starts,
+        arms=found,
+        protocol=protocol,
+        tokenizer=tokenizer,
+    )
+    plan.check_model()
+    _check_same_model(recipe, earlier)
+    return plan
+
+
+def _earlier_prefixes(recipe: Recipe, starts: Starts) -> list[tuple[str, Store, str]]:
+    """Where the config names an LPC that exists already, its store and its digest."""
+    found = []
+    if starts.pretrained is not None:
+        found.append(("recipe.initializers.pretrained", starts.pretrained.store, starts.pretrained.digest))
+    if recipe.prefixes is not None:
+        library = open_store(recipe.prefixes.store)
+        for handle in recipe.prefixes.handles:
+            found += [(f"recipe.prefixes: {handle}", library, find_digest(library, part)) for part in parts_of(handle)]
+    return found
+
+
+def _check_same_model(recipe: Recipe, earlier: list[tuple[str, Store, str]]) -> None:
+    if not earlier:
+        return
+    from lpc_ray.artifacts.store import stored_manifest
+
+    model = model_identity(resolve_model(recipe.model.id), recipe.model.revision)
+    for where, store, digest in earlier:
+        check_same(stored_manifest(store / ARTIFACTS, digest).identity, model, where)
+
+
+def _check_plain_text(documents: list[Document], control_tokens: list[str]) -> None:
+    """A control token inside a document would forge a turn in every prompt that holds it."""
+    for document in documents:
+        for token in control_tokens:
+            if token in document.text:
+                raise DataError(
+                    f"source {document.name}: got the model's control token {token!r} at character "
+                    f"{document.text.index(token)}, wanted text without it"
+                )
+
+
+def check_no_held_out_case(name: str, family: Family, cases: tuple[Case, ...]) -> None:
+    """Raises: DataError. A question of few words is looked for as a whole text, a longer one also inside a text."""
+    held_out = {_folded(case.question): case.id for case in cases if case.split == "held_out"}
+    for text in family.given_texts():
+        folded = _folded(text)
+        for question, case in held_out.items():
+            if question == folded or (question.count(" ") >= LONG_QUESTION - 1 and f" {question} " in f" {folded} "):
+                raise DataError(
+                    f"recipe.induction.families.{name}: got the question of held-out case {case!r} ({text[:200]!r}), wanted "
+                    "texts without a question that verification holds out"
+                )
+
+
+def _folded(text: str) -> str:
+    return " ".join(normalise(text))
+
+
+def _check_report(report: ReportConfig) -> None:
+    """A report is written last; what it could not be written with is refused first."""
+    for threshold in report.thresholds:
+        quality(threshold)
+    if report.served_metrics is not None:
+        observed_requests(report.served_metrics)

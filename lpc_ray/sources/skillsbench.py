@@ -1,0 +1,140 @@
+"""SkillsBench tasks in both of upstream's layouts, their skills, and the prompts made of them.
+
+January 2026: instruction.md, task.toml, environment/, solution/, tests/. Schema 1.3: task.md (YAML front matter, then the
+instruction), environment/, oracle/, verifier/. Skills lie in environment/skills/NAME/SKILL.md.
+"""
+
+import sys
+import tomllib
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lpc_ray.errors import DataError
+from lpc_ray.records import digest_of
+from lpc_ray.sources.dockerfile import inputs_of
+from lpc_ray.sources.text import read_text
+
+SKILL_FILE = "SKILL.md"
+DEFAULT_TIMEOUT = 600.0
+_REPLY_FORM = "\nReply with one complete Python 3 program in a ```python block. It is run offline, as root, in /root."
+_SKILLS_HEAD, _TASK_HEAD = "# Skills\n\n", "\n\n# Task:\n\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One task. `tests` and `solution` are None where the folder has none. `timeout_seconds`: the verifier's."""
+
+    name: str
+    folder: Path
+    instruction: str
+    tests: Path | None
+    solution: Path | None
+    timeout_seconds: float
+
+    @property
+    def environment(self) -> Path:
+        return self.folder / "environment"
+
+    @property
+    def skills(self) -> str:
+        return loaded_skills(self.environment / "skills")
+
+    @property
+    def digest(self) -> str:
+        """Covers every file that a score depends on."""
+        parts = [folder for folder in (self.environment, self.tests, self.solution) if folder and folder.is_dir()]
+        files = sorted(file for part in parts for file in part.rglob("*") if file.is_file())
+        told = [[file.relative_to(self.folder).as_posix(), sha256(file.read_bytes()).hexdigest()] for file in files]
+        return digest_of(self.instruction, self.timeout_seconds, told)
+
+
+def read_tasks(folder: Path) -> dict[str, Task]:
+    """Name → task, of every task folder directly in `folder`, by name. Raises: DataError when there is none."""
+    found = [path for path in sorted(folder.iterdir()) if _is_task(path)] if folder.is_dir() else []
+    if not found:
+        raise DataError(f"skillsbench {folder}: got no folder with instruction.md or task.md in it")
+    return {path.name: read_task(path) for path in found}
+
+
+def read_task(folder: Path) -> Task:
+    """Raises: DataError for a folder that is no task, or metadata that cannot be read."""
+    if (folder / "instruction.md").exists():
+        instruction = read_text(folder / "instruction.md", "skillsbench")
+        told = folder / "task.toml"
+        metadata = _toml(told) if told.exists() else {}
+        tests, solution = folder / "tests", folder / "solution"
+    else:
+        told = folder / "task.md"
+        metadata, instruction = _front_matter(told)
+        tests, solution = folder / "verifier", folder / "oracle"
+    if not instruction.strip():
+        raise DataError(f"skillsbench {folder}: got an empty instruction")
+    return Task(
+        name=folder.name,
+        folder=folder,
+        instruction=instruction,
+        tests=tests if any(tests.glob("test_*.py")) else None,
+        solution=solution if (solution / "solve.sh").exists() else None,
+        timeout_seconds=_timeout(metadata.get("verifier"), told),
+    )
+
+
+def _timeout(verifier: Any, path: Path) -> float:
+    where = f"skillsbench {path}: verifier"
+    if verifier is None:
+        return DEFAULT_TIMEOUT
+    if not isinstance(verifier, dict):
+        raise DataError(f"{where}: got {verifier!r}, wanted a table of settings")
+    seconds = verifier.get("timeout_sec", DEFAULT_TIMEOUT)
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not is_number or not 0 < seconds <= sys.float_info.max:
+        raise DataError(f"{where}.timeout_sec: got {seconds!r}, wanted a number of seconds above 0")
+    return float(seconds)
+
+
+def _is_task(folder: Path) -> bool:
+    return (folder / "instruction.md").exists() or (folder / "task.md").exists()
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(read_text(path, "skillsbench"))
+    except tomllib.TOMLDecodeError as error:
+        raise DataError(f"skillsbench {path}: not TOML: {error}") from error
+
+
+def _front_matter(path: Path) -> tuple[dict[str, Any], str]:
+    text = read_text(path, "skillsbench")
+    head, closed, body = text.removeprefix("---\n").partition("\n---\n")
+    try:
+        metadata = yaml.safe_load(head) if text.startswith("---\n") and closed else None
+    except yaml.YAMLError as error:
+        raise DataError(f"skillsbench {path}: front matter is not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(metadata, dict):
+        raise DataError(f"skillsbench {path}: wanted YAML front matter between two lines of ---")
+    return metadata, body.removeprefix("\n")
+
+
+def loaded_skills(folder: Path) -> str:
+    """The skills below `folder` in the order of their names, each under its own heading; "" where there are none."""
+    files = sorted(folder.glob(f"*/{SKILL_FILE}")) if folder.is_dir() else []
+    return "\n".join(f"### Skill: {file.parent.name}\n\n{read_text(file, 'skill')}" for file in files)
+
+
+def no_skill_prompt(task: Task) -> str:
+    """What every arm is asked whose skill is not in the prompt: the instruction and the form of the reply."""
+    return task.instruction + _REPLY_FORM
+
+
+def skill_prompt(skills: str, task: Task) -> str:
+    """The no-skill prompt after the skills, whole or cut."""
+    return _SKILLS_HEAD + skills + _TASK_HEAD + no_skill_prompt(task)
+
+
+def placements(task: Task) -> tuple[str, list[tuple[Path, str]]]:
+    """The working directory, and where the task's input files go (`lpc_ray.sources.dockerfile`)."""
+    return inputs_of(task.environment)

@@ -1,0 +1,109 @@
+"""What people see in a terminal: progress, one line per event, and errors, one line each."""
+
+import argparse
+import io
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+from lpc_ray.errors import LPCError
+
+_STDOUT = 1
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that tells an error in one line, without its usage, which `--help` shows."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"error: {message}\n")
+
+
+@contextmanager
+def exit_on_error() -> Iterator[None]:
+    """End the program with 2 and one line for an error of the user's, and as Ctrl-C does when it is told to terminate.
+
+    What the terminal's encoding lacks is printed as escapes; a reader of the output that has had enough ends the program.
+    """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        yield
+        sys.stdout.flush()
+    except LPCError as error:
+        # Ray raises a worker's error as one that quotes the whole traceback, with the error itself as its cause.
+        print(f"error: {printable(str(getattr(error, 'cause', error)))}", file=sys.stderr)
+        sys.exit(2)
+    except BrokenPipeError:
+        if _is_read():
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), _STDOUT)
+        sys.exit(128 + signal.SIGPIPE)
+    except KeyboardInterrupt:
+        print("interrupted: what is stored is whole, and a rerun goes on from it", file=sys.stderr)
+        sys.exit(130)
+
+
+def _is_read() -> bool:
+    """Whether anybody still reads the standard output."""
+    poll = select.poll()
+    poll.register(_STDOUT, select.POLLOUT)
+    return not any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
+
+
+def printable(text: str) -> str:
+    """`text` on one line, with escapes for what would steer a terminal."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
+class Console:
+    """Progress, with the time since the start and the stage. Lines go to standard output as they happen."""
+
+    def __init__(self):
+        self._started = self._last = time.monotonic()
+
+    def __call__(self, stage: str, text: str) -> None:
+        self._last = time.monotonic()
+        print(f"[{clock(self._last - self._started)}] {stage:<7} {text}", flush=True)
+
+    @contextmanager
+    def kept_alive(self, ask: Callable[[], tuple[str, str] | None], seconds: float) -> Iterator[None]:
+        """While the block runs: whenever no line came for `seconds`, one that `ask` gives as stage and text, if it has any."""
+
+        def watch() -> None:
+            if time.monotonic() - self._last >= seconds and (told := ask()) is not None:
+                self(*told)
+
+        with repeated(watch, seconds / 4):
+            yield
+
+
+def clock(seconds: float) -> str:
+    """Seconds as minutes:seconds."""
+    minutes, rest = divmod(round(max(0.0, seconds)), 60)
+    return f"{minutes:02d}:{rest:02d}"
+
+
+@contextmanager
+def repeated(action: Callable[[], None], seconds: float) -> Iterator[None]:
+    """While the block runs: `action` in a thread, every `seconds`, the first time after as many."""
+    over = threading.Event()
+
+    def repeat() -> None:
+        while not over.wait(seconds):
+            action()
+
+    thread = threading.Thread(target=repeat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

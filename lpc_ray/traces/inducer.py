@@ -1,0 +1,57 @@
+"""Units of one family → rows of the trace store, through any teacher."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lpc_ray.induction import build_family
+from lpc_ray.induction.base import Generate, Induces, Unit, run_units
+from lpc_ray.model.chat import ChatRenderer, with_system
+from lpc_ray.model.embedded import resolve_model
+from lpc_ray.model.tokenizer import TextTokenizer
+from lpc_ray.records import Ask, Reply, TraceRow
+from lpc_ray.traces.tokenise import Provenance, tokenise
+
+
+@dataclass(frozen=True)
+class InductionTask:
+    """One trace set to make; picklable. `max_trace_tokens`: longer traces are dropped."""
+
+    family: str
+    settings: dict[str, Any]
+    seed: int
+    model: str
+    revision: str | None
+    system: str | None
+    max_trace_tokens: int
+
+
+class Inducer:
+    """The task's family, tokenizer and chat template, ready to work on batches of units.
+
+    Loads transformers. Raises: ConfigError for a family or model that cannot be built.
+    """
+
+    def __init__(self, task: InductionTask):
+        self.task = task
+        self.family = build_family(task.family, task.settings)
+        self.text = TextTokenizer(task.model, task.revision)
+        self._render = ChatRenderer(resolve_model(task.model), task.revision, task.system)
+
+    def rows(self, units: list[Unit], generate: Generate, family: Induces | None = None) -> list[TraceRow]:
+        """The rows of `units`, kept and dropped; one call of `generate` answers all that is pending.
+
+        An ask without a system message is opened with the recipe's, as every student's prompt is.
+        family: what to drive in place of the task's own (a recorder of it).
+        """
+        task = self.task
+        told = Provenance(task.family, task.seed, task.model, task.max_trace_tokens)
+
+        def opened(asks: list[Ask]) -> list[Reply]:
+            return generate([replace(ask, messages=tuple(with_system(ask.messages, task.system))) for ask in asks])
+
+        finished = run_units(family or self.family, units, task.seed, opened)
+        return [
+            tokenise(trace, unit.id, index, unit.chunk.document_digest, told, self._render, self.text.encode)
+            for unit in units
+            for index, trace in enumerate(finished[unit.id])
+        ]
