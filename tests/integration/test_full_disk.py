@@ -16,7 +16,7 @@ PROGRAM = """
     from lpc_ray.artifacts.store import publish
     from lpc_ray.errors import StorageError
     from lpc_ray.storage import Store
-    from lpc_ray.traces import TraceStore
+    from lpc_ray.traces.store import TraceStore
     from tests.tiny import IDENTITY, rows
 
     disk = Path(sys.argv[1])

@@ -12,8 +12,8 @@ ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import time
 from pathlib import Path
-from lpc_ray.adapters.machines import connect
-from lpc_ray.config import load
+from lpc_ray.adapters.ray.machines import connect
+from lpc_ray.config.job import load
 from lpc_ray.terminal import exit_on_error
 from lpc_ray.run.plan import make_plan
 
