@@ -102,7 +102,7 @@ class InitializersRecipe(Strict):
     training_free: tuple[InitializerName, ...] = ()
 
 
-class PrefixesRecipe(Strict):
+class BaselinePrefixesRecipe(Strict):
     """LPCs that exist already, verified beside the baselines: handles, digests or compositions `a+b` in `store`."""
 
     store: str
@@ -251,7 +251,7 @@ class Recipe(Strict):
     initializers: InitializersRecipe = InitializersRecipe()
     training: TrainingRecipe = TrainingRecipe()
     verification: VerificationRecipe
-    prefixes: PrefixesRecipe | None = None
+    baseline_prefixes: BaselinePrefixesRecipe | None = None
     off_source: OffSourceRecipe | None = None
     gate: GateRecipe | None = None
     sweep: Annotated[tuple[SweepEntry, ...], Field(min_length=1)]

@@ -421,7 +421,7 @@ def test_an_earlier_lpc_of_another_model_is_refused_before_anything_runs(monkeyp
     config = ROOT / "jobs/configs/pi_scale.cpu.yaml"
 
     def served(handles: str) -> None:
-        make_plan(load(config, [f"recipe.prefixes={{store: {tmp_path}, handles: [{handles}]}}"]))
+        make_plan(load(config, [f"recipe.baseline_prefixes={{store: {tmp_path}, handles: [{handles}]}}"]))
 
     def trained(handle: str) -> None:
         sweep = "recipe.sweep=[{induction: raw, objective: ntp, initializer: pretrained, num_tokens: 128, seed: 0}]"
@@ -430,7 +430,9 @@ def test_an_earlier_lpc_of_another_model_is_refused_before_anything_runs(monkeyp
 
     served("own")
     trained("own")
-    with pytest.raises(ArtifactError, match="recipe.prefixes: own\\+alien: made for another model: rope is {}"):
+    with pytest.raises(
+        ArtifactError, match="recipe.baseline_prefixes: own\\+alien: made for another model: rope is {}"
+    ):
         served("own+alien")
     with pytest.raises(ArtifactError, match="recipe.initializers.pretrained: made for another model: rope is {}"):
         trained("alien")
