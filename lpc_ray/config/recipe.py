@@ -144,10 +144,10 @@ class TrainingRecipe(Strict):
 
     @model_validator(mode="after")
     def _checkpoints_are_steps(self) -> "TrainingRecipe":
-        told = self.checkpoint_steps or ()
-        if list(told) != sorted(set(told)) or any(step > self.steps for step in told):
+        steps = self.checkpoint_steps or ()
+        if list(steps) != sorted(set(steps)) or any(step > self.steps for step in steps):
             raise ValueError(
-                f"recipe.training.checkpoint_steps: got {list(told)}, wanted ascending steps of at most steps = {self.steps}"
+                f"recipe.training.checkpoint_steps: got {list(steps)}, wanted ascending steps of at most steps = {self.steps}"
             )
         return self
 

@@ -79,18 +79,23 @@ def stratum_jobs(
 
 
 def _families(entry: Mapping[str, Any]) -> list[str]:
-    told = entry["induction"]
-    return [told] if isinstance(told, str) else list(told)
+    induction = entry["induction"]
+    return [induction] if isinstance(induction, str) else list(induction)
 
 
 def patient_jobs(config: PatientsConfig) -> dict[str, JobConfig]:
     """Patient id → the job on that record alone, asked that patient's questions."""
-    told = config.patients
+    patients = config.patients
     jobs = {}
-    for patient in told.ids:
-        settings = {"patients": [patient], "num_tune": told.num_tune, "seed": told.seed}
-        verification = {"kind": "longhealth", "cases": told.file, "settings": settings, "max_tokens": told.max_tokens}
-        source = {"paths": [f"{told.file}#{patient}"], "description": "The medical record of one patient."}
+    for patient in patients.ids:
+        settings = {"patients": [patient], "num_tune": patients.num_tune, "seed": patients.seed}
+        verification = {
+            "kind": "longhealth",
+            "cases": patients.file,
+            "settings": settings,
+            "max_tokens": patients.max_tokens,
+        }
+        source = {"paths": [f"{patients.file}#{patient}"], "description": "The medical record of one patient."}
         jobs[patient] = _job(config, patient, config.recipe, source, verification)
     return jobs
 

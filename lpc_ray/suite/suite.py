@@ -54,11 +54,11 @@ def run_patients(config: PatientsConfig, run: Store, carry_out: CarryOut) -> lis
     lines: list[MeasuredCurve] = []
     jobs = patient_jobs(config)
     for patient, job in jobs.items():
-        told = carry_out(job, run / patient)
-        lines += [replace(line, name=f"{patient}, {line.name}") for line in curves(told.arms)]
-        table = rows(told.arms, told.baselines, config.name, patient)
+        measured = carry_out(job, run / patient)
+        lines += [replace(line, name=f"{patient}, {line.name}") for line in curves(measured.arms)]
+        table = rows(measured.arms, measured.baselines, config.name, patient)
         tokens = wrapped_tokens(table)
-        found += [replace(row, source_tokens=told.source_tokens if tokens is None else tokens) for row in table]
+        found += [replace(row, source_tokens=measured.source_tokens if tokens is None else tokens) for row in table]
     facts = {
         "patients": list(config.patients.ids),
         "questions that choose the step": config.patients.num_tune,
@@ -84,7 +84,7 @@ def wrapped_tokens(table: Sequence[Row]) -> int | None:
 
 
 def run_suite(config: SuiteConfig, run: Store, carry_out: CarryOut) -> list[Row]:
-    """The focused task, the promotion and the strata. The page tells of all; returns the rows of the strata.
+    """The focused task, the promotion and the strata. The page shows all of it. Returns the rows of the strata.
 
     Raises: ConfigError for a focus that is no task or cannot be scored, or where no family goes on.
     """
@@ -108,7 +108,7 @@ def run_suite(config: SuiteConfig, run: Store, carry_out: CarryOut) -> list[Row]
         "focused task": suite.focus,
         "strata": {pick.task: f"{pick.stratum}, skill of {pick.skill_chars:,} characters" for pick in strata.picks},
         "drawn with seed": strata.seed,
-        "promotion": {decision.family: _told(decision, steps[decision.family]) for decision in decisions},
+        "promotion": {decision.family: _in_words(decision, steps[decision.family]) for decision in decisions},
         "step": "that which was best on the focused task, so that no choice has read a stratum's tests",
     }
     results = RunResults(config.name, f"{config.name}: families on the strata", facts, tuple(found), (), ())
@@ -153,8 +153,8 @@ def baseline_scores(baselines: Sequence[BaselineRecord]) -> dict[str, list[float
 
 def promotion_record(config: SuiteConfig, decisions: Sequence[Decision], steps: Mapping[str, int]) -> dict:
     rule = config.suite.promotion.model_dump(mode="json")
-    told = [asdict(decision) | {"step": steps[decision.family]} for decision in decisions]
-    return {"focus": config.suite.focus, "rule": rule, "decisions": told}
+    recorded = [asdict(decision) | {"step": steps[decision.family]} for decision in decisions]
+    return {"focus": config.suite.focus, "rule": rule, "decisions": recorded}
 
 
 def task_rows(results: TaskResults, run: str, task: str, steps: Mapping[str, int] | None = None) -> list[Row]:
@@ -169,7 +169,7 @@ def task_rows(results: TaskResults, run: str, task: str, steps: Mapping[str, int
     return [replace(row, source_tokens=results.source_tokens) for row in table]
 
 
-def _told(decision: Decision, step: int) -> str:
+def _in_words(decision: Decision, step: int) -> str:
     score = "no score" if decision.score is None else f"{decision.score:.3f} at step {step}"
     seeds = ", ".join(map(str, decision.seeds))
     if decision.is_promoted:

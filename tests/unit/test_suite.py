@@ -52,16 +52,16 @@ def test_the_longhealth_config_is_a_job_per_patient_with_first_k_and_three_seeds
 
 
 def test_the_cpu_config_asks_the_same_of_one_record():
-    told, small = load_many(PATIENTS), load_many(PATIENTS.with_name("longhealth.cpu.yaml"))
-    assert list(patient_jobs(small)) == ["patient_03"] and small.recipe["sweep"] == told.recipe["sweep"]
+    whole, small = load_many(PATIENTS), load_many(PATIENTS.with_name("longhealth.cpu.yaml"))
+    assert list(patient_jobs(small)) == ["patient_03"] and small.recipe["sweep"] == whole.recipe["sweep"]
 
 
 def test_a_dry_run_over_several_tasks_says_what_exists_in_each_tasks_folder(monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(SUITE.parents[2])
     arguments = ["--config", str(SUITE), "--dry-run", f"store.url={tmp_path}", "recipe.sweep.0.induction=ss"]
     run_job("x", None, arguments, work_many=lambda *given: pytest.fail("a dry run works"))
-    told = capsys.readouterr().out
-    assert f"run          {tmp_path}/strata/ledger-gap-fill\n" in told and "traces: some" not in told
+    shown = capsys.readouterr().out
+    assert f"run          {tmp_path}/strata/ledger-gap-fill\n" in shown and "traces: some" not in shown
     plan = make_plan(focus_job(load_many(SUITE, arguments[3:])))
     Store(str(tmp_path)).write_bytes(f"strata/ledger-gap-fill/traces/{plan.arms[0].traces}/0.parquet", b"x")
     run_job("x", None, arguments, work_many=lambda *given: pytest.fail("a dry run works"))
@@ -153,7 +153,10 @@ def test_the_suite_records_strata_and_decisions_and_scores_strata_at_the_focused
     tasks = [pick["task"] for pick in strata["picks"]]
     assert len(set(tasks)) == 4 and "ledger-gap-fill" not in tasks
     assert [name for name, _ in done] == [f"strata.{task}" for task in ("ledger-gap-fill", *tasks)]
-    decided = {told["family"]: (told["is_promoted"], told["seeds"], told["step"]) for told in promotion["decisions"]}
+    decided = {
+        decision["family"]: (decision["is_promoted"], decision["seeds"], decision["step"])
+        for decision in promotion["decisions"]
+    }
     assert decided == {"raw": (True, [0, 1, 2], 16), "ss": (False, [0], 16)}
     assert {(row.task, row.name) for row in rows} == {
         (task, name) for task in tasks for name in ("no_context", "raw-s0", "raw-s1", "raw-s2", "ss-s0")
@@ -182,11 +185,11 @@ def test_the_patients_run_gives_a_verdict_per_record_by_best_and_by_mean(tmp_pat
                 num_tokens=2048,
                 held_out=outcomes(10, passed),
             )
-            for name, told in scores.items()
-            for seed, passed in enumerate(told)
+            for name, seed_scores in scores.items()
+            for seed, passed in enumerate(seed_scores)
         ]
-        told = tuple(replace(outcome, prompt_tokens=9_700) for outcome in outcomes(10, 5))
-        whole = BaselineRecord("full_document", 0, 0, (), told if job.name.endswith("06") else ())
+        counted = tuple(replace(outcome, prompt_tokens=9_700) for outcome in outcomes(10, 5))
+        whole = BaselineRecord("full_document", 0, 0, (), counted if job.name.endswith("06") else ())
         return TaskResults(
             9603, records, [BaselineRecord("no_context", 0, 0, (), outcomes(10, 2)), whole], lambda _: ()
         )
@@ -198,8 +201,8 @@ def test_the_patients_run_gives_a_verdict_per_record_by_best_and_by_mean(tmp_pat
     assert run["facts"]["no row with the whole record"].startswith(
         "patient_05, patient_12, patient_18: the engine's context"
     )
-    told = {line["task"]: (line["by_best"], line["by_mean"], line["mean_delta"]) for line in run["documents"]}
-    assert told["patient_05"] == ("second", "first", -2.0)
-    assert {task: told[task] for task in told if task != "patient_05"} == {
+    decided = {line["task"]: (line["by_best"], line["by_mean"], line["mean_delta"]) for line in run["documents"]}
+    assert decided["patient_05"] == ("second", "first", -2.0)
+    assert {task: decided[task] for task in decided if task != "patient_05"} == {
         task: ("tie", "tie", 0.0) for task in ("patient_06", "patient_12", "patient_18")
     }
