@@ -194,12 +194,12 @@ def check_url(url: str) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """In one line; `strerror` alone where the path is told elsewhere."""
+    """In one line; `strerror` alone where the path is named elsewhere."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    told = " ".join(str(error).split())[:300]
-    is_plain = isinstance(error, (OSError, ImportError, ValueError)) and told
-    return told if is_plain else f"{type(error).__name__}: {told}".rstrip(": ")
+    message = " ".join(str(error).split())[:300]
+    is_plain = isinstance(error, (OSError, ImportError, ValueError)) and message
+    return message if is_plain else f"{type(error).__name__}: {message}".rstrip(": ")
 
 
 def _protocols(filesystem) -> tuple[str, ...]:

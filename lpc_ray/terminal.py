@@ -18,7 +18,7 @@ _STDOUT = 1
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that tells an error in one line, without its usage, which `--help` shows."""
+    """An argument parser that reports an error in one line, without its usage, which `--help` shows."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"error: {message}\n")
@@ -26,7 +26,7 @@ class Parser(argparse.ArgumentParser):
 
 @contextmanager
 def exit_on_error() -> Iterator[None]:
-    """End the program with 2 and one line for an error of the user's, and as Ctrl-C does when it is told to terminate.
+    """End the program with 2 and one line for an error of the user's, and as Ctrl-C does on a signal to terminate.
 
     What the terminal's encoding lacks is printed as escapes; a reader of the output that has had enough ends the program.
     """
@@ -78,8 +78,8 @@ class Console:
         """While the block runs: whenever no line came for `seconds`, one that `ask` gives as stage and text, if it has any."""
 
         def watch() -> None:
-            if time.monotonic() - self._last >= seconds and (told := ask()) is not None:
-                self(*told)
+            if time.monotonic() - self._last >= seconds and (heartbeat := ask()) is not None:
+                self(*heartbeat)
 
         with repeated(watch, seconds / 4):
             yield

@@ -112,7 +112,7 @@ def _wait(future: Future[None] | None) -> None:
 
 def _check_finite(chunk: memoryview, dtype: torch.dtype, where: str) -> None:
     if len(chunk) % dtype.itemsize:
-        return  # the last bytes of a file that is too short, which its length will tell
+        return  # the last bytes of a file that is too short; the check of its length refuses it
     values = torch.frombuffer(chunk, dtype=dtype)
     # A sum is much faster than looking at each, and finite only when all are; where it overflows, each is looked at.
     if not values.sum().isfinite() and not values.isfinite().all():

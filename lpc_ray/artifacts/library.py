@@ -19,7 +19,16 @@ from lpc_ray.artifacts.handles import (
     set_handle,
 )
 from lpc_ray.artifacts.manifest import Manifest
-from lpc_ray.artifacts.store import Loaded, describe, fetch, load_prefix, load_stored, publish, stored_manifest, told_by
+from lpc_ray.artifacts.store import (
+    Loaded,
+    describe,
+    fetch,
+    load_prefix,
+    load_stored,
+    publish,
+    publish_arguments,
+    stored_manifest,
+)
 from lpc_ray.errors import ArtifactError, LPCError, PrefixNotFoundError, StorageError
 from lpc_ray.model.architecture import check_architecture, check_context
 from lpc_ray.model.identity import ModelIdentity, check_same
@@ -56,23 +65,25 @@ def add(store: Store, request: ImportRequest, identity: ModelIdentity, config: A
     check_new_handle(request.handle)
     foreign = read_foreign(request.path, request.format, identity, request.layout)
     warnings = []
-    told: dict[str, Any] = {
+    provenance: dict[str, Any] = {
         "imported_from": request.format,
         "file": request.path.name,
         "file_sha256": _file_digest(request.path),
-        "file_says": foreign.told,
+        "file_says": foreign.metadata,
     }
     if foreign.made_for and not _may_be_one(foreign.made_for, identity.model_id):
         warnings.append(f"{request.path} says it was made for {foreign.made_for}, not for {identity.model_id}")
     if request.align_down is not None:
         foreign, dropped = _aligned(foreign, request.align_down, str(request.path))
-        told["aligned_down_to"], told["dropped_tokens"] = request.align_down, dropped
+        provenance["aligned_down_to"], provenance["dropped_tokens"] = request.align_down, dropped
         if dropped:
             warnings.append(f"{dropped} trained tokens dropped to align down to {request.align_down}")
     check_room(config, foreign.keys.shape[1])
     artifacts = store / ARTIFACTS
     frozen = foreign.frozen_tokens
-    manifest = publish(artifacts, foreign.keys, foreign.values, identity, frozen, kind=foreign.kind, provenance=told)
+    manifest = publish(
+        artifacts, foreign.keys, foreign.values, identity, frozen, kind=foreign.kind, provenance=provenance
+    )
     previous = _pointed_to(store, request.handle)
     set_handle(store, request.handle, manifest.digest)
     return Added(manifest, previous if previous != manifest.digest else None, warnings)
@@ -154,7 +165,9 @@ def made_for(store: Store, expression: str) -> ModelIdentity:
 def adopt(store: Store, expression: str, into: Store, identity: ModelIdentity, cache: Path) -> Manifest:
     """Copy what `expression` stands for in one store into another, whole, after checking it against the model."""
     manifest, keys, values = load(store, expression, identity, cache)
-    return publish(into / ARTIFACTS, keys, values, manifest.identity, manifest.frozen_tokens, **told_by(manifest))
+    return publish(
+        into / ARTIFACTS, keys, values, manifest.identity, manifest.frozen_tokens, **publish_arguments(manifest)
+    )
 
 
 def compose(parts: list[Loaded], drop_later_sinks: bool = False) -> Loaded:

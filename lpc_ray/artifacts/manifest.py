@@ -1,4 +1,4 @@
-"""What an LPC's `lpc.json` tells, and the reader that takes nothing else."""
+"""The fields of an LPC's `lpc.json`, and the reader that accepts nothing else."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
@@ -23,7 +23,7 @@ def _floating(dtype: str) -> str:
 
 @dataclass(frozen=True)
 class Manifest:
-    """`digest` covers the tensors and the identity; provenance, costs and verification may be told anew.
+    """`digest` covers the tensors and the identity; provenance, costs and verification may be rewritten.
 
     layout: LPHD, layers × prefix tokens × KV heads × head dim.
     Keys are stored after RoPE, as if at positions 0…num_tokens−1, of which the first `frozen_tokens` were not trained.

@@ -45,9 +45,9 @@ def digest_of_hash(
 
 
 def describe(
-    keys: torch.Tensor, values: torch.Tensor, identity: ModelIdentity, frozen_tokens: int, **told: Any
+    keys: torch.Tensor, values: torch.Tensor, identity: ModelIdentity, frozen_tokens: int, **fields: Any
 ) -> Manifest:
-    """The manifest of keys and values [L, P, H, D] of one dtype. `told`: kind, k_max, provenance, costs, verification.
+    """The manifest of keys and values [L, P, H, D] of one dtype. `fields`: kind, k_max, provenance, costs, verification.
 
     Raises: ArtifactError for shapes that do not fit the identity or values that are not finite.
     """
@@ -58,7 +58,7 @@ def describe(
         num_tokens=keys.shape[1],
         frozen_tokens=frozen_tokens,
         dtype=str(keys.dtype).removeprefix("torch."),
-        **told,
+        **fields,
     )
 
 
@@ -68,14 +68,14 @@ def publish(
     values: torch.Tensor,
     identity: ModelIdentity,
     frozen_tokens: int,
-    **told: Any,
+    **fields: Any,
 ) -> Manifest:
     """Write an LPC into `store` and return its manifest, with arguments as for `describe`.
 
     The same tensors and identity are one artifact: what the store holds of it stays, and is replaced where damaged.
     Raises: ArtifactError as `describe`; StorageError.
     """
-    manifest = describe(keys, values, identity, frozen_tokens, **told)
+    manifest = describe(keys, values, identity, frozen_tokens, **fields)
     if _is_whole(store, manifest):
         return manifest
     tensors = save_tensors({"keys": keys.detach().cpu().contiguous(), "values": values.detach().cpu().contiguous()})
@@ -106,7 +106,7 @@ def _write_beside(store: Store, manifest: Manifest, tensors: bytes) -> None:
 
 
 def _write_in_place(store: Store, manifest: Manifest, tensors: bytes) -> None:
-    """A manifest that is right once the tensors are stays, with what it tells."""
+    """A manifest that is valid once the tensors are written stays, with its recorded fields."""
     store.write_bytes(f"{manifest.digest}/{TENSOR_FILE}", tensors)
     if not _is_whole(store, manifest):
         store.write_json(f"{manifest.digest}/{MANIFEST_FILE}", asdict(manifest))
@@ -120,8 +120,8 @@ def _rename_unless_present(staged: Path, target: Path) -> None:
             raise StorageError(f"cannot write {target}: {error.strerror}") from error
 
 
-def tell(store: Store, digest: str, verification: dict[str, Any]) -> Manifest:
-    """Set what the manifest of LPC `digest` tells of its verification; the digest does not cover that.
+def record_verification(store: Store, digest: str, verification: dict[str, Any]) -> Manifest:
+    """Write `verification` into the manifest of LPC `digest`; the digest does not cover it.
 
     Raises: as `stored_manifest`.
     """
@@ -194,10 +194,10 @@ def _tensors_of(data: bytes, manifest: Manifest, where: str) -> tuple[torch.Tens
     except (SafetensorError, KeyError) as error:
         raise ArtifactError(f"{where}: corrupt or missing tensors: {error}") from error
     _check_tensors(keys, values, manifest.identity, where)
-    got, told = (keys.shape[1], str(keys.dtype)), (manifest.num_tokens, f"torch.{manifest.dtype}")
-    if got != told:
+    got, recorded = (keys.shape[1], str(keys.dtype)), (manifest.num_tokens, f"torch.{manifest.dtype}")
+    if got != recorded:
         raise ArtifactError(
-            f"{where}: got {got[0]} tokens of {got[1]}, wanted {told[0]} of {told[1]}, as the manifest tells"
+            f"{where}: got {got[0]} tokens of {got[1]}, wanted {recorded[0]} of {recorded[1]}, as the manifest tells"
         )
     digest = prefix_digest(keys, values, manifest.identity, manifest.frozen_tokens)
     if digest != manifest.digest:
@@ -230,11 +230,11 @@ def fetch(store: Store, digest: str, cache: Path) -> Path:
     if not (_is_whole(local, manifest) and stored_manifest(local, digest) == manifest):
         local.remove(digest)
         _, keys, values = load_stored(store, digest)
-        publish(local, keys, values, manifest.identity, manifest.frozen_tokens, **told_by(manifest))
+        publish(local, keys, values, manifest.identity, manifest.frozen_tokens, **publish_arguments(manifest))
     return cache / digest
 
 
-def told_by(manifest: Manifest) -> dict[str, Any]:
-    """What a manifest tells beside its tensors and their model, as arguments of `publish`."""
+def publish_arguments(manifest: Manifest) -> dict[str, Any]:
+    """The manifest's fields beside its tensors and their model, as keyword arguments of `publish`."""
     names = ("kind", "position_rule", "k_max", "provenance", "costs", "verification")
     return {name: getattr(manifest, name) for name in names}

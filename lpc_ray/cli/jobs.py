@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 
 from lpc_ray.config.job import JobConfig, load
-from lpc_ray.config.suite import PatientsConfig, ScaleConfig
+from lpc_ray.config.suite import PatientsConfig, SuiteConfig
 from lpc_ray.errors import ConfigError
 from lpc_ray.run.plan import Plan, make_plan
 from lpc_ray.storage import Store, absolute, check_url
@@ -57,15 +57,15 @@ def run_job(
             work(plan, run)
 
 
-def _run_many(many: ScaleConfig | PatientsConfig, work_many: Callable[..., None], options: argparse.Namespace) -> None:
-    known = {many.scale.focus: focus_job(many)} if isinstance(many, ScaleConfig) else patient_jobs(many)
+def _run_many(many: SuiteConfig | PatientsConfig, work_many: Callable[..., None], options: argparse.Namespace) -> None:
+    known = {many.suite.focus: focus_job(many)} if isinstance(many, SuiteConfig) else patient_jobs(many)
     run = Store(store_url(next(iter(known.values())))) / many.name
     if options.dry_run:
         from lpc_ray.suite.suite import draw  # loads what draws the page
 
         for task, job in known.items():
             _show(make_plan(job, options.unsandboxed), run / task)
-        strata = draw(many).picks if isinstance(many, ScaleConfig) else ()
+        strata = draw(many).picks if isinstance(many, SuiteConfig) else ()
         for pick in strata:
             print(f"{pick.stratum:<8} {pick.task}, skill of {pick.skill_chars} characters")
         return

@@ -1,7 +1,7 @@
 """A job's config: a recipe, and where it runs.
 
 `recipe` decides what comes out and is hashed by `fingerprint()`. `cluster`, `store`, `tracking` and `report` say where it
-runs and what is told of it, and are never hashed: the same recipe on any cluster yields the same ids.
+runs and what is reported of it, and are never hashed: the same recipe on any cluster yields the same ids.
 """
 
 from pathlib import Path

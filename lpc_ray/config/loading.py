@@ -31,7 +31,7 @@ Config = TypeVar("Config", bound=Strict)
 
 
 class UniqueKeyLoader(yaml.SafeLoader):
-    """YAML whose mappings hold each key once; plain YAML keeps the last value and tells nobody."""
+    """YAML whose mappings hold each key once; plain YAML silently keeps the last value."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]

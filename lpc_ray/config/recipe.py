@@ -102,7 +102,7 @@ class InitializersRecipe(Strict):
     training_free: tuple[InitializerName, ...] = ()
 
 
-class PrefixesRecipe(Strict):
+class BaselinePrefixesRecipe(Strict):
     """LPCs that exist already, verified beside the baselines: handles, digests or compositions `a+b` in `store`."""
 
     store: str
@@ -144,10 +144,10 @@ class TrainingRecipe(Strict):
 
     @model_validator(mode="after")
     def _checkpoints_are_steps(self) -> "TrainingRecipe":
-        told = self.checkpoint_steps or ()
-        if list(told) != sorted(set(told)) or any(step > self.steps for step in told):
+        steps = self.checkpoint_steps or ()
+        if list(steps) != sorted(set(steps)) or any(step > self.steps for step in steps):
             raise ValueError(
-                f"recipe.training.checkpoint_steps: got {list(told)}, wanted ascending steps of at most steps = {self.steps}"
+                f"recipe.training.checkpoint_steps: got {list(steps)}, wanted ascending steps of at most steps = {self.steps}"
             )
         return self
 
@@ -251,7 +251,7 @@ class Recipe(Strict):
     initializers: InitializersRecipe = InitializersRecipe()
     training: TrainingRecipe = TrainingRecipe()
     verification: VerificationRecipe
-    prefixes: PrefixesRecipe | None = None
+    baseline_prefixes: BaselinePrefixesRecipe | None = None
     off_source: OffSourceRecipe | None = None
     gate: GateRecipe | None = None
     sweep: Annotated[tuple[SweepEntry, ...], Field(min_length=1)]

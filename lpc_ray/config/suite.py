@@ -36,7 +36,7 @@ class StrataRecipe(Strict):
     per_stratum: Annotated[int, Field(ge=1)] = 1
 
 
-class ScaleRecipe(Strict):
+class SuiteRecipe(Strict):
     """`tasks`: a folder of tasks in SkillsBench's layout. `focus`: the one on which every family is tried first; it is in no
     stratum. `settings`, `max_tokens`: of the verification. `promotion`: who goes on (`lpc_ray.suite.promotion`).
     """
@@ -72,8 +72,8 @@ class ManyTasks(Strict):
     report: dict[str, Any] = {}
 
 
-class ScaleConfig(ManyTasks):
-    scale: ScaleRecipe
+class SuiteConfig(ManyTasks):
+    suite: SuiteRecipe
 
 
 class PatientsConfig(ManyTasks):

@@ -59,8 +59,8 @@ def stated_config(model: str, revision: str | None = None) -> Any:
     """
     try:
         file = model_file(model, "config.json", revision)
-        told = json.loads(file.read_text(encoding="utf-8")) if file else {}
-        text = told.get("text_config") or told
+        config = json.loads(file.read_text(encoding="utf-8")) if file else {}
+        text = config.get("text_config") or config
         fields = {"model_type": "unknown", "rope_parameters": text.get("rope_scaling"), **text}
     except (OSError, ValueError, AttributeError, TypeError) as error:
         raise ConfigError(

@@ -40,11 +40,11 @@ class TextTokenizer:
 
     def control_tokens(self) -> list[str]:
         """The texts by which the model's chat template marks turns, and that are one token wherever they stand."""
-        template = self._read("chat_template.jinja") or self._told_template()
+        template = self._read("chat_template.jinja") or self._template_in_config()
         special = (token.content for token in self._tokenizer.get_added_tokens_decoder().values() if token.special)
         return sorted(text for text in special if text in template)
 
-    def _told_template(self) -> str:
+    def _template_in_config(self) -> str:
         return str(json.loads(self._read("tokenizer_config.json") or "{}").get("chat_template", ""))
 
     def _read(self, name: str) -> str | None:

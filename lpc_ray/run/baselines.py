@@ -46,14 +46,14 @@ def untrained_key(plan: Plan, initializer: InitializerName, num_tokens: int) -> 
 
 
 def library_handles(plan: Plan) -> tuple[str, ...]:
-    prefixes = plan.config.recipe.prefixes
+    prefixes = plan.config.recipe.baseline_prefixes
     return prefixes.handles if prefixes is not None else ()
 
 
 def library_key(plan: Plan, handle: str) -> str:
-    """Under which name the run remembers the LPC that a handle of `recipe.prefixes` pointed to."""
-    assert plan.config.recipe.prefixes is not None
-    return f"handle-{digest_of(plan.config.recipe.prefixes.store, handle)}"
+    """Under which name the run remembers the LPC that a handle of `recipe.baseline_prefixes` pointed to."""
+    assert plan.config.recipe.baseline_prefixes is not None
+    return f"handle-{digest_of(plan.config.recipe.baseline_prefixes.store, handle)}"
 
 
 def baseline_digest(run: Store, key: str) -> str | None:

@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from typing import Any
 
-from lpc_ray.artifacts.store import tell
+from lpc_ray.artifacts.store import record_verification
 from lpc_ray.report.significance import SCORED
 from lpc_ray.run.arms import Arm
 from lpc_ray.run.plan import Plan
@@ -46,7 +46,7 @@ def put_to_gate(plan: Plan, run: Store, arm: Arm, digest: str, damage: Damage | 
     verdict = judge(recipe.gate, passed / total if total else None, damage) if recipe.gate else None
     if recipe.gate and verdict:
         told["gate"] = {**asdict(verdict), "thresholds": recipe.gate.model_dump(mode="json")}
-    tell(run / "artifacts", digest, told)
+    record_verification(run / "artifacts", digest, told)
     return verdict
 
 

@@ -176,10 +176,11 @@ def _earlier_prefixes(recipe: Recipe, starts: Starts) -> list[tuple[str, Store, 
     found = []
     if starts.pretrained is not None:
         found.append(("recipe.initializers.pretrained", starts.pretrained.store, starts.pretrained.digest))
-    if recipe.prefixes is not None:
-        library = open_store(recipe.prefixes.store)
-        for handle in recipe.prefixes.handles:
-            found += [(f"recipe.prefixes: {handle}", library, find_digest(library, part)) for part in parts_of(handle)]
+    if recipe.baseline_prefixes is not None:
+        library = open_store(recipe.baseline_prefixes.store)
+        for handle in recipe.baseline_prefixes.handles:
+            where = f"recipe.baseline_prefixes: {handle}"
+            found += [(where, library, find_digest(library, part)) for part in parts_of(handle)]
     return found
 
 

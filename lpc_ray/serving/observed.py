@@ -22,11 +22,11 @@ def observed_requests(path: str | Path) -> dict[str, int]:
         raise DataError(f"served metrics {path}: {error.strerror}") from error
     except ValueError as error:
         raise DataError(f"served metrics {path}: got no Prometheus text ({error})") from error
-    told = [sample for sample in samples if sample.name == SERIES]
-    if not told:
+    series = [sample for sample in samples if sample.name == SERIES]
+    if not series:
         raise DataError(f"served metrics {path}: got no {SERIES}, wanted what the server's /metrics answers")
     found: Counter[str] = Counter()
-    for sample in told:
+    for sample in series:
         if sample.labels.get("status") == "200":
             for handle in filter(None, sample.labels.get("handle", "").split("+")):
                 found[handle] += int(sample.value)

@@ -1,4 +1,4 @@
-"""An OpenAI request with a prefix → what the engine is asked, and its answer → what the client is told.
+"""An OpenAI request with a prefix → what the engine is asked, and its answer → what the client receives.
 
 Requests and answers are plain JSON values here: the same rules hold for chat and for text completions.
 """
@@ -155,7 +155,7 @@ class Rewriting:
             )
 
     def correct(self, answer: dict[str, Any], prompts: int = 1) -> dict[str, Any]:
-        """The answer or stream chunk with the client's own tokens counted and the prefix told apart. Mutates it.
+        """The answer or stream chunk with the client's own tokens counted and the prefix's counted apart. Mutates it.
 
         prompts: how many prompts the request had (text completions may have several).
         """

@@ -81,10 +81,10 @@ def _copy(rest: str, where: str) -> tuple[list[str], list[str]]:
 def _json_list(text: str) -> list[str] | None:
     """The texts in a JSON list; None for anything else, which Docker reads as words."""
     try:
-        told = json.loads(text)
+        words = json.loads(text)
     except ValueError:
         return None
-    return told if isinstance(told, list) and all(isinstance(word, str) for word in told) else None
+    return words if isinstance(words, list) and all(isinstance(word, str) for word in words) else None
 
 
 def _copied(environment: Path, words: list[str], workdir: str, where: str) -> list[tuple[Path, str]]:

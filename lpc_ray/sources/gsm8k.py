@@ -88,8 +88,8 @@ def demonstrations(problems: list[Problem]) -> str:
 
 def marked_number(text: str) -> Decimal | None:
     """The last number in the line of the last `####` that anything follows; None where there is no such number."""
-    told = (rest.strip() for rest in reversed(_MARKER.split(text)[1:]))
-    line = next((rest.partition("\n")[0] for rest in told if _AROUND.sub("", rest).strip()), "")
+    stated = (rest.strip() for rest in reversed(_MARKER.split(text)[1:]))
+    line = next((rest.partition("\n")[0] for rest in stated if _AROUND.sub("", rest).strip()), "")
     return last_number(line)
 
 
@@ -111,5 +111,5 @@ def _whole(piece: str) -> Decimal | None:
     found = _WHOLE.fullmatch(piece)
     if found is None:
         return None
-    told = f"{found['minus'] or ''}{found['number']}{found['exponent'] or ''}"
-    return Decimal(told.replace(",", "").replace("−", "-"))
+    digits = f"{found['minus'] or ''}{found['number']}{found['exponent'] or ''}"
+    return Decimal(digits.replace(",", "").replace("−", "-"))

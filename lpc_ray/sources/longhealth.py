@@ -48,7 +48,7 @@ def read_patients(path: Path) -> dict[str, Patient]:
         raise DataError(f"longhealth {path}: got {_kind(raw)}, wanted an object of patients")
     if "questions" in raw:
         raw = {str(raw.get("patient_id", path.stem)): raw}
-    return {name: _patient(name, told, where=f"longhealth {path} {name}") for name, told in raw.items()}
+    return {name: _patient(name, record, where=f"longhealth {path} {name}") for name, record in raw.items()}
 
 
 def _patient(name: str, raw: Any, where: str) -> Patient:
@@ -113,11 +113,11 @@ def _kind(value: Any) -> str:
 def _check_distinct(questions: list[Question], where: str) -> None:
     seen: dict[str, int] = {}
     for place, question in enumerate(questions, start=1):
-        for told in (f"No {question.number}", f"the text {' '.join(question.text.split()).casefold()!r}"):
-            first = seen.setdefault(told, place)
+        for mark in (f"No {question.number}", f"the text {' '.join(question.text.split()).casefold()!r}"):
+            first = seen.setdefault(mark, place)
             if first != place:
                 raise DataError(
-                    f"{where} question {place}: got {told} again (first in question {first}), wanted each once"
+                    f"{where} question {place}: got {mark} again (first in question {first}), wanted each once"
                 )
 
 

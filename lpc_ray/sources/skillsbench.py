@@ -48,8 +48,8 @@ class Task:
         """Covers every file that a score depends on."""
         parts = [folder for folder in (self.environment, self.tests, self.solution) if folder and folder.is_dir()]
         files = sorted(file for part in parts for file in part.rglob("*") if file.is_file())
-        told = [[file.relative_to(self.folder).as_posix(), sha256(file.read_bytes()).hexdigest()] for file in files]
-        return digest_of(self.instruction, self.timeout_seconds, told)
+        hashes = [[file.relative_to(self.folder).as_posix(), sha256(file.read_bytes()).hexdigest()] for file in files]
+        return digest_of(self.instruction, self.timeout_seconds, hashes)
 
 
 def read_tasks(folder: Path) -> dict[str, Task]:
@@ -64,12 +64,12 @@ def read_task(folder: Path) -> Task:
     """Raises: DataError for a folder that is no task, or metadata that cannot be read."""
     if (folder / "instruction.md").exists():
         instruction = read_text(folder / "instruction.md", "skillsbench")
-        told = folder / "task.toml"
-        metadata = _toml(told) if told.exists() else {}
+        settings_file = folder / "task.toml"
+        metadata = _toml(settings_file) if settings_file.exists() else {}
         tests, solution = folder / "tests", folder / "solution"
     else:
-        told = folder / "task.md"
-        metadata, instruction = _front_matter(told)
+        settings_file = folder / "task.md"
+        metadata, instruction = _front_matter(settings_file)
         tests, solution = folder / "verifier", folder / "oracle"
     if not instruction.strip():
         raise DataError(f"skillsbench {folder}: got an empty instruction")
@@ -79,7 +79,7 @@ def read_task(folder: Path) -> Task:
         instruction=instruction,
         tests=tests if any(tests.glob("test_*.py")) else None,
         solution=solution if (solution / "solve.sh").exists() else None,
-        timeout_seconds=_timeout(metadata.get("verifier"), told),
+        timeout_seconds=_timeout(metadata.get("verifier"), settings_file),
     )
 
 

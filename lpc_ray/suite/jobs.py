@@ -1,6 +1,6 @@
 """Configs of runs over several tasks, and the job configs that they come down to: one recipe, a job per task.
 
-`recipe` is that of a job, without a source and a verification, which each task fills in. `scale`: tasks in SkillsBench's
+`recipe` is that of a job, without a source and a verification, which each task fills in. `suite`: tasks in SkillsBench's
 layout, whose skills are the source and whose own tests verify. `patients`: LongHealth's records and their questions.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from lpc_ray.config.job import JobConfig
 from lpc_ray.config.loading import nearest, read, validated
-from lpc_ray.config.suite import ManyTasks, PatientsConfig, ScaleConfig
+from lpc_ray.config.suite import ManyTasks, PatientsConfig, SuiteConfig
 from lpc_ray.errors import ConfigError
 from lpc_ray.suite.promotion import Decision
 
@@ -20,14 +20,14 @@ BASELINES = ("no_context", "full_document", "truncated", "text_prefill")
 _SIZED = re.compile(r"(?:truncated|text_prefill)-p\d+")
 
 
-def load_many(path: str | Path, overrides: list[str] | None = None) -> ScaleConfig | PatientsConfig | None:
+def load_many(path: str | Path, overrides: list[str] | None = None) -> SuiteConfig | PatientsConfig | None:
     """The config in a file that names several tasks; None for that of a single job.
 
     Raises: ConfigError (one line: got, wanted, where), also for a recipe that no job could carry out.
     """
     raw = read(path, overrides)
-    if "scale" in raw:
-        config = validated(ScaleConfig, raw, f"config {path}")
+    if "suite" in raw:
+        config = validated(SuiteConfig, raw, f"config {path}")
         _check_beats(config, focus_job(config))
         return config
     if "patients" in raw:
@@ -37,24 +37,24 @@ def load_many(path: str | Path, overrides: list[str] | None = None) -> ScaleConf
     return None
 
 
-def _check_beats(config: ScaleConfig, focus: JobConfig) -> None:
+def _check_beats(config: SuiteConfig, focus: JobConfig) -> None:
     """What has no score on the focused task would be found out only after its run."""
-    beats = config.scale.promotion.beats
+    beats = config.suite.promotion.beats
     known = [*dict.fromkeys(family for entry in focus.recipe.sweep for family in entry.induction), *BASELINES]
     if beats is not None and beats not in known and not _SIZED.fullmatch(beats):
         raise ConfigError(
-            f"config {config.name}: scale.promotion.beats: got {beats!r}, wanted one of {', '.join(known)}"
+            f"config {config.name}: suite.promotion.beats: got {beats!r}, wanted one of {', '.join(known)}"
             f"{nearest(beats, set(known))}"
         )
 
 
-def focus_job(config: ScaleConfig) -> JobConfig:
+def focus_job(config: SuiteConfig) -> JobConfig:
     """Every family on the focused task, as the recipe's sweep has it."""
-    return _task_job(config, config.scale.focus, config.recipe)
+    return _task_job(config, config.suite.focus, config.recipe)
 
 
 def stratum_jobs(
-    config: ScaleConfig, tasks: Sequence[str], decisions: Sequence[Decision], steps: Mapping[str, int]
+    config: SuiteConfig, tasks: Sequence[str], decisions: Sequence[Decision], steps: Mapping[str, int]
 ) -> list[JobConfig]:
     """A job per task with the families that go on, each on its own seeds, checkpointed where the focused task said.
 
@@ -69,7 +69,7 @@ def stratum_jobs(
         if family in seeds
     ]
     if not sweep:
-        raise ConfigError(f"scale {config.name}: the promotion rule lets no family go on to the strata")
+        raise ConfigError(f"suite {config.name}: the promotion rule lets no family go on to the strata")
     recipe: dict[str, Any] = {**copy.deepcopy(config.recipe), "sweep": sweep}
     checkpoints = sorted({steps[family] for family in seeds})
     training = {**recipe.get("training", {}), "checkpoint_steps": checkpoints}
@@ -79,27 +79,32 @@ def stratum_jobs(
 
 
 def _families(entry: Mapping[str, Any]) -> list[str]:
-    told = entry["induction"]
-    return [told] if isinstance(told, str) else list(told)
+    induction = entry["induction"]
+    return [induction] if isinstance(induction, str) else list(induction)
 
 
 def patient_jobs(config: PatientsConfig) -> dict[str, JobConfig]:
     """Patient id → the job on that record alone, asked that patient's questions."""
-    told = config.patients
+    patients = config.patients
     jobs = {}
-    for patient in told.ids:
-        settings = {"patients": [patient], "num_tune": told.num_tune, "seed": told.seed}
-        verification = {"kind": "longhealth", "cases": told.file, "settings": settings, "max_tokens": told.max_tokens}
-        source = {"paths": [f"{told.file}#{patient}"], "description": "The medical record of one patient."}
+    for patient in patients.ids:
+        settings = {"patients": [patient], "num_tune": patients.num_tune, "seed": patients.seed}
+        verification = {
+            "kind": "longhealth",
+            "cases": patients.file,
+            "settings": settings,
+            "max_tokens": patients.max_tokens,
+        }
+        source = {"paths": [f"{patients.file}#{patient}"], "description": "The medical record of one patient."}
         jobs[patient] = _job(config, patient, config.recipe, source, verification)
     return jobs
 
 
-def _task_job(config: ScaleConfig, task: str, recipe: Mapping[Any, Any]) -> JobConfig:
-    scale = config.scale
-    settings = {**scale.settings, "tune": [task]}
-    verification = {"kind": "skillsbench", "cases": scale.tasks, "settings": settings, "max_tokens": scale.max_tokens}
-    source = {"paths": [f"{scale.tasks}/{task}"], "description": f"The skills of the task {task}."}
+def _task_job(config: SuiteConfig, task: str, recipe: Mapping[Any, Any]) -> JobConfig:
+    suite = config.suite
+    settings = {**suite.settings, "tune": [task]}
+    verification = {"kind": "skillsbench", "cases": suite.tasks, "settings": settings, "max_tokens": suite.max_tokens}
+    source = {"paths": [f"{suite.tasks}/{task}"], "description": f"The skills of the task {task}."}
     return _job(config, task, recipe, source, verification)
 
 

@@ -41,7 +41,7 @@ def promote(scores: Scores, rule: PromotionRule, baselines: Scores | None = None
             raise DataError(
                 f"promotion: got no score of {rule.beats!r} to beat on the focused task, wanted one of {known}"
             )
-    found = {family: _score(told, rule) for family, told in scores.items()}
+    found = {family: _score(seed_scores, rule) for family, seed_scores in scores.items()}
     order = sorted(found, key=lambda family: (found[family] is None, -(found[family] or 0.0), family))
     passing = [family for family in order if _refusal(scores[family], found[family], bar, rule) is None]
     return [_decision(family, scores[family], found[family], bar, rule, passing) for family in order]
@@ -49,22 +49,24 @@ def promote(scores: Scores, rule: PromotionRule, baselines: Scores | None = None
 
 def _decision(
     family: str,
-    told: Sequence[float | None],
+    seed_scores: Sequence[float | None],
     score: float | None,
     bar: float | None,
     rule: PromotionRule,
     passing: Sequence[str],
 ) -> Decision:
-    refusal = _refusal(told, score, bar, rule)
+    refusal = _refusal(seed_scores, score, bar, rule)
     if refusal is None and rule.most is not None and passing.index(family) >= rule.most:
         refusal = f"only the best {rule.most} are promoted"
     seeds = rule.seeds if refusal is None else rule.rest_seeds
-    return Decision(family, tuple(told), score, refusal is None, seeds, refusal or "meets every bound")
+    return Decision(family, tuple(seed_scores), score, refusal is None, seeds, refusal or "meets every bound")
 
 
-def _refusal(told: Sequence[float | None], score: float | None, bar: float | None, rule: PromotionRule) -> str | None:
+def _refusal(
+    seed_scores: Sequence[float | None], score: float | None, bar: float | None, rule: PromotionRule
+) -> str | None:
     """Why not, or None."""
-    known = [value for value in told if value is not None]
+    known = [value for value in seed_scores if value is not None]
     if score is None:
         return "no seed has a score"
     if len(known) < rule.min_seeds:
@@ -80,8 +82,8 @@ def _refusal(told: Sequence[float | None], score: float | None, bar: float | Non
     return None
 
 
-def _score(told: Sequence[float | None], rule: PromotionRule) -> float | None:
-    known = [value for value in told if value is not None]
+def _score(seed_scores: Sequence[float | None], rule: PromotionRule) -> float | None:
+    known = [value for value in seed_scores if value is not None]
     if not known:
         return None
     return max(known) if rule.by == "best" else statistics.fmean(known)

@@ -1,4 +1,4 @@
-"""Which tasks a scale run is tried on: small, medium and large by the size of their skill, and one drawn at random.
+"""Which tasks of a suite are tried: small, medium and large by the size of their skill, and one drawn at random.
 
 The public record names the strata and not how they were drawn; the definition is ours. Candidates in order of skill size
 (then name) are cut into three equal parts, the larger parts first where they do not divide. Inside a part, and for the

@@ -1,8 +1,8 @@
 """Runs over several tasks, each task a job of its own, and one page over all of them.
 
-The scale run: strata drawn, every family on the focused task, the rule applied, the promoted ones on the strata. Strata
-and decisions are written down before anything that depends on them is run. On a stratum's task an arm's score is that of
-the step which was best on the focused task, so that no choice has read the task's tests.
+A suite draws its strata, runs every family on the focused task, applies the promotion rule, and runs the promoted families
+on the strata. Strata and decisions are written down before anything that depends on them is run. On a stratum's task an arm's
+score is that of the step which was best on the focused task, so that no choice has read the task's tests.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from lpc_ray.config.job import JobConfig
-from lpc_ray.config.suite import PatientsConfig, ScaleConfig
+from lpc_ray.config.suite import PatientsConfig, SuiteConfig
 from lpc_ray.errors import ConfigError
 from lpc_ray.records import Outcome
 from lpc_ray.report.comparison import write_comparison
@@ -41,10 +41,10 @@ class TaskResults:
 CarryOut = Callable[[JobConfig, Store], TaskResults]
 
 
-def run_many(config: ScaleConfig | PatientsConfig, run: Store, carry_out: CarryOut) -> list[Row]:
+def run_many(config: SuiteConfig | PatientsConfig, run: Store, carry_out: CarryOut) -> list[Row]:
     """carry_out: runs or resumes one job over the folder of its task. Returns the rows that the page in `run` shows."""
-    if isinstance(config, ScaleConfig):
-        return run_scale(config, run, carry_out)
+    if isinstance(config, SuiteConfig):
+        return run_suite(config, run, carry_out)
     return run_patients(config, run, carry_out)
 
 
@@ -54,11 +54,11 @@ def run_patients(config: PatientsConfig, run: Store, carry_out: CarryOut) -> lis
     lines: list[MeasuredCurve] = []
     jobs = patient_jobs(config)
     for patient, job in jobs.items():
-        told = carry_out(job, run / patient)
-        lines += [replace(line, name=f"{patient}, {line.name}") for line in curves(told.arms)]
-        table = rows(told.arms, told.baselines, config.name, patient)
+        measured = carry_out(job, run / patient)
+        lines += [replace(line, name=f"{patient}, {line.name}") for line in curves(measured.arms)]
+        table = rows(measured.arms, measured.baselines, config.name, patient)
         tokens = wrapped_tokens(table)
-        found += [replace(row, source_tokens=told.source_tokens if tokens is None else tokens) for row in table]
+        found += [replace(row, source_tokens=measured.source_tokens if tokens is None else tokens) for row in table]
     facts = {
         "patients": list(config.patients.ids),
         "questions that choose the step": config.patients.num_tune,
@@ -83,17 +83,17 @@ def wrapped_tokens(table: Sequence[Row]) -> int | None:
     return None if whole is None or bare is None else round(whole - bare)
 
 
-def run_scale(config: ScaleConfig, run: Store, carry_out: CarryOut) -> list[Row]:
-    """The focused task, the promotion and the strata. The page tells of all; returns the rows of the strata.
+def run_suite(config: SuiteConfig, run: Store, carry_out: CarryOut) -> list[Row]:
+    """The focused task, the promotion and the strata. The page shows all of it. Returns the rows of the strata.
 
     Raises: ConfigError for a focus that is no task or cannot be scored, or where no family goes on.
     """
     strata = draw(config)
     run.write_json(STRATA_FILE, asdict(strata))
-    scale = config.scale
-    focused = carry_out(focus_job(config), run / scale.focus)
+    suite = config.suite
+    focused = carry_out(focus_job(config), run / suite.focus)
     scores, steps = family_scores(focused.arms), family_steps(focused.arms)
-    decisions = promote(scores, scale.promotion, baseline_scores(focused.baselines))
+    decisions = promote(scores, suite.promotion, baseline_scores(focused.baselines))
     run.write_json(PROMOTION_FILE, promotion_record(config, decisions, steps))
     found: list[Row] = []
     for job, task in zip(stratum_jobs(config, strata.tasks, decisions, steps), strata.tasks, strict=True):
@@ -102,13 +102,13 @@ def run_scale(config: ScaleConfig, run: Store, carry_out: CarryOut) -> list[Row]
     chosen_on = {
         "read these scores as": "those by which each arm's step and the families were chosen, so better than on another task"
     }
-    tried = task_rows(focused, focus, scale.focus)
+    tried = task_rows(focused, focus, suite.focus)
     first = RunResults(focus, f"{focus}: every family", chosen_on, tuple(tried), tuple(curves(focused.arms)), ())
     facts = {
-        "focused task": scale.focus,
+        "focused task": suite.focus,
         "strata": {pick.task: f"{pick.stratum}, skill of {pick.skill_chars:,} characters" for pick in strata.picks},
         "drawn with seed": strata.seed,
-        "promotion": {decision.family: _told(decision, steps[decision.family]) for decision in decisions},
+        "promotion": {decision.family: _in_words(decision, steps[decision.family]) for decision in decisions},
         "step": "that which was best on the focused task, so that no choice has read a stratum's tests",
     }
     results = RunResults(config.name, f"{config.name}: families on the strata", facts, tuple(found), (), ())
@@ -116,14 +116,14 @@ def run_scale(config: ScaleConfig, run: Store, carry_out: CarryOut) -> list[Row]
     return found
 
 
-def draw(config: ScaleConfig) -> Strata:
+def draw(config: SuiteConfig) -> Strata:
     """From the tasks that have tests and a skill, the focused one left out."""
-    scale = config.scale
-    tasks = read_tasks(Path(scale.tasks))
+    suite = config.suite
+    tasks = read_tasks(Path(suite.tasks))
     sizes = {name: len(task.skills) for name, task in tasks.items() if task.tests and task.skills}
-    if sizes.pop(scale.focus, None) is None:
-        raise ConfigError(f"scale.focus: got {scale.focus!r}, wanted a task with tests and a skill in {scale.tasks}")
-    return pick_strata(sizes, scale.strata.seed, scale.strata.per_stratum)
+    if sizes.pop(suite.focus, None) is None:
+        raise ConfigError(f"suite.focus: got {suite.focus!r}, wanted a task with tests and a skill in {suite.tasks}")
+    return pick_strata(sizes, suite.strata.seed, suite.strata.per_stratum)
 
 
 def family_scores(arms: Sequence[ArmRecord]) -> dict[str, list[float | None]]:
@@ -151,10 +151,10 @@ def baseline_scores(baselines: Sequence[BaselineRecord]) -> dict[str, list[float
     return {row.name: [row.score] for row in scored}
 
 
-def promotion_record(config: ScaleConfig, decisions: Sequence[Decision], steps: Mapping[str, int]) -> dict:
-    rule = config.scale.promotion.model_dump(mode="json")
-    told = [asdict(decision) | {"step": steps[decision.family]} for decision in decisions]
-    return {"focus": config.scale.focus, "rule": rule, "decisions": told}
+def promotion_record(config: SuiteConfig, decisions: Sequence[Decision], steps: Mapping[str, int]) -> dict:
+    rule = config.suite.promotion.model_dump(mode="json")
+    recorded = [asdict(decision) | {"step": steps[decision.family]} for decision in decisions]
+    return {"focus": config.suite.focus, "rule": rule, "decisions": recorded}
 
 
 def task_rows(results: TaskResults, run: str, task: str, steps: Mapping[str, int] | None = None) -> list[Row]:
@@ -169,7 +169,7 @@ def task_rows(results: TaskResults, run: str, task: str, steps: Mapping[str, int
     return [replace(row, source_tokens=results.source_tokens) for row in table]
 
 
-def _told(decision: Decision, step: int) -> str:
+def _in_words(decision: Decision, step: int) -> str:
     score = "no score" if decision.score is None else f"{decision.score:.3f} at step {step}"
     seeds = ", ".join(map(str, decision.seeds))
     if decision.is_promoted:

@@ -19,7 +19,7 @@ from lpc_ray.artifacts.store import (
     prefix_digest,
     publish,
     read_manifest,
-    tell,
+    record_verification,
 )
 from lpc_ray.errors import ArtifactError, PrefixNotFoundError, StorageError
 from lpc_ray.storage import Store
@@ -192,8 +192,8 @@ def test_a_copy_in_the_cache_that_is_not_the_stores_artifact_is_fetched_again(tm
     manifest = publish(store, *_tensors(), IDENTITY, 1)
     DAMAGES[damage](fetch(store, manifest.digest, cache))
     assert load_prefix(fetch(store, manifest.digest, cache), IDENTITY)[0] == manifest
-    told = tell(store, manifest.digest, {"tune": {"passed": 1}})
-    assert read_manifest(fetch(store, manifest.digest, cache)) == told
+    recorded = record_verification(store, manifest.digest, {"tune": {"passed": 1}})
+    assert read_manifest(fetch(store, manifest.digest, cache)) == recorded
 
 
 @pytest.mark.parametrize("damage", DAMAGES)

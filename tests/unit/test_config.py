@@ -346,14 +346,14 @@ def test_a_dry_run_says_which_tasks_have_no_tests_and_which_tell_their_skill(mon
     skill.write_text(f"Mind: {rule} thirteen")
     (tmp_path / "bare" / "instruction.md").write_text(f"Count: {rule}!")
     run_job("x", None, ["--dry-run", kind])
-    told = capsys.readouterr().out
-    assert "task bare: its instruction holds words of the skill" not in told
+    shown = capsys.readouterr().out
+    assert "task bare: its instruction holds words of the skill" not in shown
     (tmp_path / "bare" / "instruction.md").write_text(f"Count: {rule} and stop.")
     run_job("x", None, ["--dry-run", kind])
-    told = capsys.readouterr().out
-    assert f"task bare: its instruction holds words of the skill, which every arm then has: {rule!r}\n" in told
-    assert "task bare: got no tests (test_*.py), so its outcomes will be empty: they are not scored\n" in told
-    assert "task tested" not in told
+    shown = capsys.readouterr().out
+    assert f"task bare: its instruction holds words of the skill, which every arm then has: {rule!r}\n" in shown
+    assert "task bare: got no tests (test_*.py), so its outcomes will be empty: they are not scored\n" in shown
+    assert "task tested" not in shown
 
 
 @pytest.mark.parametrize(
@@ -421,7 +421,7 @@ def test_an_earlier_lpc_of_another_model_is_refused_before_anything_runs(monkeyp
     config = ROOT / "jobs/configs/pi_scale.cpu.yaml"
 
     def served(handles: str) -> None:
-        make_plan(load(config, [f"recipe.prefixes={{store: {tmp_path}, handles: [{handles}]}}"]))
+        make_plan(load(config, [f"recipe.baseline_prefixes={{store: {tmp_path}, handles: [{handles}]}}"]))
 
     def trained(handle: str) -> None:
         sweep = "recipe.sweep=[{induction: raw, objective: ntp, initializer: pretrained, num_tokens: 128, seed: 0}]"
@@ -430,14 +430,16 @@ def test_an_earlier_lpc_of_another_model_is_refused_before_anything_runs(monkeyp
 
     served("own")
     trained("own")
-    with pytest.raises(ArtifactError, match="recipe.prefixes: own\\+alien: made for another model: rope is {}"):
+    with pytest.raises(
+        ArtifactError, match="recipe.baseline_prefixes: own\\+alien: made for another model: rope is {}"
+    ):
         served("own+alien")
     with pytest.raises(ArtifactError, match="recipe.initializers.pretrained: made for another model: rope is {}"):
         trained("alien")
 
 
 @pytest.mark.parametrize(
-    ("config", "told"),
+    ("config", "fact"),
     [
         (
             "pi_scale.cpu",
@@ -446,6 +448,6 @@ def test_an_earlier_lpc_of_another_model_is_refused_before_anything_runs(monkeyp
         ("skill", "1 to tune and stop by, 2 held out; greedy, at most 768 tokens"),
     ],
 )
-def test_a_report_counts_facts_only_where_an_answer_is_one(monkeypatch, config, told):
+def test_a_report_counts_facts_only_where_an_answer_is_one(monkeypatch, config, fact):
     monkeypatch.chdir(ROOT)
-    assert told in run_facts(make_plan(load(ROOT / f"jobs/configs/{config}.yaml")), lambda: "now")["cases"]
+    assert fact in run_facts(make_plan(load(ROOT / f"jobs/configs/{config}.yaml")), lambda: "now")["cases"]

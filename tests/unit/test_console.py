@@ -111,8 +111,8 @@ def test_a_program_that_is_told_to_end_cleans_up_first(how):
     program = _run("time.sleep(60)")
     assert program.stdout.readline() == "started\n"
     program.send_signal(how)
-    _, told = program.communicate(timeout=60)
-    cleaned, line = told.splitlines()
+    _, output = program.communicate(timeout=60)
+    cleaned, line = output.splitlines()
     assert cleaned == "cleaned" and line.startswith("interrupted: ") and program.returncode == 130
 
 
@@ -129,8 +129,8 @@ def test_another_broken_pipe_keeps_its_traceback():
 
 
 def test_what_the_terminals_encoding_lacks_is_escaped():
-    told, errors = _run("print('a → b')", PYTHONIOENCODING="ascii").communicate(timeout=60)
-    assert told.splitlines()[-1] == r"a \u2192 b" and errors == "cleaned\n"
+    output, errors = _run("print('a → b')", PYTHONIOENCODING="ascii").communicate(timeout=60)
+    assert output.splitlines()[-1] == r"a \u2192 b" and errors == "cleaned\n"
 
 
 def test_an_error_does_not_steer_the_terminal(capsys):

@@ -98,7 +98,7 @@ def test_what_peft_itself_initialised_comes_in_as_it_is(tmp_path):
     with torch.no_grad():
         theirs = model(input_ids=IDS).logits
     torch.testing.assert_close(theirs, _our_logits(back.keys, back.values), atol=1e-5, rtol=0)
-    assert back.frozen_tokens == 1 and back.told["peft_type"] == "CARTRIDGE"
+    assert back.frozen_tokens == 1 and back.metadata["peft_type"] == "CARTRIDGE"
 
 
 def _adapter(tmp_path) -> Path:
@@ -252,7 +252,7 @@ def test_a_knlp_skill_must_agree_with_its_meta_and_token_ids(tmp_path):
     (tmp_path / "meta.json").write_text(json.dumps(meta))
     (tmp_path / "prefix_token_ids.json").write_text(json.dumps(ids))
     got = read_foreign(tmp_path, "knlp", IDENTITY)
-    assert got.told["init_method_canonical"] == "first_k" and got.kind == "skill"
+    assert got.metadata["init_method_canonical"] == "first_k" and got.kind == "skill"
     for change, message in (
         ({"n_layers": 4}, "got 3, wanted the 4 that meta.json tells as n_layers"),
         ({"budget_tokens": 9}, "wanted the 9"),
@@ -295,8 +295,8 @@ def test_a_file_that_names_another_model_is_told_of(tmp_path, model):
     (skill / "meta.json").write_text(json.dumps({"model_id": model}))
     store = Store(str(tmp_path / "store"))
     for path, format in ((folder, "peft"), (skill, "knlp")):
-        [told] = add(store, ImportRequest(path, format, "x"), IDENTITY, CONFIG).warnings
-        assert f"was made for {model}, not for tiny-llama" in told
+        [warning] = add(store, ImportRequest(path, format, "x"), IDENTITY, CONFIG).warnings
+        assert f"was made for {model}, not for tiny-llama" in warning
         same = tiny_identity(tiny_model(), model_id=f"hub/{model.rpartition('/')[2]}")
         assert add(store, ImportRequest(path, format, "x"), same, CONFIG).warnings == []
 

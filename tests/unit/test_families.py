@@ -174,8 +174,8 @@ def test_self_study_turns_ask_on_and_every_answer_is_a_trace():
     answers = iter(["a1", "a2", "a3"])
     teacher = Teacher(lambda ask: reply(next(answers)) if ask.top_k else reply(next(questions)))
     traces = traces_of("ss", teacher, turns=3)
-    told = [[message["content"] for message in trace.messages] for trace in traces]
-    assert told == [["q1", "a1"], ["q1", "a1", "q2", "a2"], ["q1", "a1", "q2", "a2", "q3", "a3"]]
+    contents = [[message["content"] for message in trace.messages] for trace in traces]
+    assert contents == [["q1", "a1"], ["q1", "a1", "q2", "a2"], ["q1", "a1", "q2", "a2", "q3", "a3"]]
     assert "a1" in teacher.asked[2].messages[-1]["content"], "the asker is told the answer before it asks on"
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lpc_ray.artifacts.handles import ARTIFACTS
-from lpc_ray.artifacts.store import publish, tell
+from lpc_ray.artifacts.store import publish, record_verification
 from lpc_ray.config.job import load
 from lpc_ray.errors import DataError, StorageError
 from lpc_ray.records import Outcome
@@ -102,9 +102,11 @@ def test_the_gates_word_in_a_report_is_the_artifacts(plan, tmp_path):
         outcome = Outcome(f"{split}-1", "pass", "", 1, 1, "", 1, 1, 0.1, plan.protocol)
         OutcomeStore(run, plan.protocol).put(told.digest, split, [outcome])
     assert arm_record(plan, run, arm).gate is None
-    tell(run / ARTIFACTS, told.digest, {"gate": {"passed": False, "reasons": ["got held_out 0, wanted at least 0.5"]}})
+    record_verification(
+        run / ARTIFACTS, told.digest, {"gate": {"passed": False, "reasons": ["got held_out 0, wanted at least 0.5"]}}
+    )
     assert arm_record(plan, run, arm).gate == "got held_out 0, wanted at least 0.5"
-    tell(run / ARTIFACTS, told.digest, {"gate": {"passed": True, "reasons": []}})
+    record_verification(run / ARTIFACTS, told.digest, {"gate": {"passed": True, "reasons": []}})
     assert arm_record(plan, run, arm).gate == "passed"
 
 

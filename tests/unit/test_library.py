@@ -102,9 +102,9 @@ def test_a_run_adopts_a_composition_of_a_library_whole_and_only_for_its_model(st
 @pytest.mark.parametrize("field", ["num_tokens", "dtype", "frozen_tokens"])
 def test_a_manifest_that_contradicts_its_tensors_is_refused(store, tmp_path, field):
     [digest] = resolve(store, "a")
-    told = dataclasses.asdict(stored_manifest(store / ARTIFACTS, digest))
-    told[field] = {"num_tokens": 6, "dtype": "bfloat16", "frozen_tokens": 9}[field]
-    store.write_json(f"{ARTIFACTS}/{digest}/lpc.json", told)
+    manifest = dataclasses.asdict(stored_manifest(store / ARTIFACTS, digest))
+    manifest[field] = {"num_tokens": 6, "dtype": "bfloat16", "frozen_tokens": 9}[field]
+    store.write_json(f"{ARTIFACTS}/{digest}/lpc.json", manifest)
     with pytest.raises(ArtifactError, match="as the manifest tells|wanted at most the 7 tokens"):
         load(store, "a")
 
@@ -149,8 +149,8 @@ def test_import_list_inspect_verify_and_export_from_the_command_line(tmp_path, c
     assert row.split()[0] == "doc" and row.split()[2:4] == ["skill", "7"]
     shown = _run(capsys, "inspect", "doc", *at)
     assert len(shown.splitlines()) <= 40 and all(len(line) <= 140 for line in shown.splitlines())
-    for told in ("digest", "tokenizer", "rope", "imported_from", "verification       none recorded"):
-        assert told in shown
+    for field in ("digest", "tokenizer", "rope", "imported_from", "verification       none recorded"):
+        assert field in shown
     assert "whole and made for" in _run(capsys, "verify", "doc", *at)
     assert "whole and made for" in _run(capsys, "verify", row.split()[1], "--model", model_folder, *at)
     written = _run(capsys, "export", "doc", "--format", "peft", "--out", tmp_path / "out", *at).split()
@@ -255,8 +255,8 @@ def test_a_prefix_that_leaves_a_window_no_room_is_neither_taken_in_nor_verified(
     at = ("--store", tmp_path / "library")
     _run(capsys, "import", payload, "--format", "knlp", "--model", folder, "--name", "doc", *at)
     assert "whole" in _run(capsys, "verify", "doc", *at)
-    told = "got 15 tokens of prefix (14) and prompt (1 or more), wanted at most its sliding window of 8"
-    assert told in _refused(capsys, "verify", "doc+doc", *at)
+    reason = "got 15 tokens of prefix (14) and prompt (1 or more), wanted at most its sliding window of 8"
+    assert reason in _refused(capsys, "verify", "doc+doc", *at)
 
 
 def test_import_tells_where_the_handle_pointed_and_of_a_file_for_another_model(tmp_path, capsys, model_folder, payload):
@@ -264,8 +264,8 @@ def test_import_tells_where_the_handle_pointed_and_of_a_file_for_another_model(t
     first = _run(capsys, "import", payload, "--format", "knlp", *arguments)
     _run(capsys, "export", "doc", "--format", "peft", "--out", tmp_path / "out", "--store", tmp_path / "library")
     config = tmp_path / "out" / "adapter_config.json"
-    told = {**json.loads(config.read_text()), "base_model_name_or_path": "other\x1b", "num_frozen_tokens": 3}
-    config.write_text(json.dumps(told))
+    settings = {**json.loads(config.read_text()), "base_model_name_or_path": "other\x1b", "num_frozen_tokens": 3}
+    config.write_text(json.dumps(settings))
     main([str(one) for one in ("import", tmp_path / "out", "--format", "peft", *arguments)])
     shown = capsys.readouterr()
     assert shown.out.rstrip().endswith(f"before → {first.split()[2]}") and "before" not in first
@@ -318,10 +318,10 @@ def test_a_manifest_that_cannot_be_true_spoils_its_row_and_no_other(store, capsy
 
 def test_no_text_of_a_manifest_steers_the_terminal(store, capsys):
     path = f"{ARTIFACTS}/{list_handles(store)['a']}/lpc.json"
-    told = json.loads(store.read_bytes(path))
-    told["provenance"] = {"induction": "\x1b[2J", "key\x07": "line\nbreak"}
-    told["identity"]["model_id"] = "\x1b]0;title\x07"
-    store.write_json(path, told)
+    manifest = json.loads(store.read_bytes(path))
+    manifest["provenance"] = {"induction": "\x1b[2J", "key\x07": "line\nbreak"}
+    manifest["identity"]["model_id"] = "\x1b]0;title\x07"
+    store.write_json(path, manifest)
     for command in (("list",), ("inspect", "a")):
         shown = _run(capsys, *command, "--store", store.url)
         assert "\\x1b" in shown and all(line.isprintable() for line in shown.splitlines())
@@ -335,15 +335,15 @@ def test_a_report_of_something_else_is_read_past(store, capsys, report):
 
 def test_inspect_shows_what_the_runs_report_says_of_the_best_step(store, capsys):
     digest = list_handles(store)["a"]
-    told = {"name": "raw-ntp", "digest": digest, "passed": 45, "total": 66, "best_step": 24}
-    store.write_json("report.json", {"arms": [told, {**told, "digest": "another", "passed": 1}]})
+    arm = {"name": "raw-ntp", "digest": digest, "passed": 45, "total": 66, "best_step": 24}
+    store.write_json("report.json", {"arms": [arm, {**arm, "digest": "another", "passed": 1}]})
     shown = _run(capsys, "inspect", "a", "--store", store.url).splitlines()
     assert shown[-1].startswith("held-out           45/66 as raw-ntp, step 24")
 
 
 def test_inspect_reads_what_another_process_wrote_as_plain_json(store, capsys):
     digest = list_handles(store)["a"]
-    told = json.loads(store.read_bytes(f"{ARTIFACTS}/{digest}/lpc.json"))
-    told["verification"] = {"tune": {"passed": 17, "total": 24}}
-    store.write_json(f"{ARTIFACTS}/{digest}/lpc.json", told)
+    manifest = json.loads(store.read_bytes(f"{ARTIFACTS}/{digest}/lpc.json"))
+    manifest["verification"] = {"tune": {"passed": 17, "total": 24}}
+    store.write_json(f"{ARTIFACTS}/{digest}/lpc.json", manifest)
     assert '{"passed": 17, "total": 24}' in _run(capsys, "inspect", "a", "--store", store.url)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lpc_ray.adapters.server.source import ArtifactSource
-from lpc_ray.artifacts.store import publish, read_manifest, tell
+from lpc_ray.artifacts.store import publish, read_manifest, record_verification
 from lpc_ray.config.recipe import GateRecipe
 from lpc_ray.errors import ArtifactError, DataError
 from lpc_ray.prefix.attention import attach, forward_cache
@@ -120,14 +120,16 @@ def test_the_gates_verdict_is_written_into_the_artifact_and_can_be_required(tmp_
     manifest = publish(store, torch.ones(2, 3, 1, 4), torch.ones(2, 3, 1, 4), IDENTITY, 1)
     with pytest.raises(ArtifactError, match="was never put to a gate"):
         require_passed(manifest, "here")
-    tell(store, manifest.digest, {"gate": {"passed": False, "reasons": ["got kl_drift 2, wanted at most 1"]}})
+    record_verification(
+        store, manifest.digest, {"gate": {"passed": False, "reasons": ["got kl_drift 2, wanted at most 1"]}}
+    )
     strict, open_to_all = (ArtifactSource(store, IDENTITY, require_gate) for require_gate in (True, False))
     with pytest.raises(ArtifactError, match="require_gate: prefix .* has not passed the publish gate: got kl_drift 2"):
         strict.manifest(manifest.digest)
     assert open_to_all.manifest(manifest.digest).digest == manifest.digest
     with pytest.raises(ArtifactError, match="got kl_drift 2, wanted at most 1"):
         require_passed(read_manifest(tmp_path / manifest.digest), "here")
-    tell(store, manifest.digest, {"gate": {"passed": True, "reasons": []}})
+    record_verification(store, manifest.digest, {"gate": {"passed": True, "reasons": []}})
     told = read_manifest(tmp_path / manifest.digest)
     require_passed(told, "here")
     assert told.digest == manifest.digest == strict.manifest(manifest.digest).digest

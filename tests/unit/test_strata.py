@@ -1,4 +1,4 @@
-"""Which tasks a scale run is tried on: seeded, recorded, and independent of everything but sizes, names and seed."""
+"""Which tasks of a suite are tried: seeded, recorded, and independent of everything but sizes, names and seed."""
 
 import pytest
 from hypothesis import given, settings

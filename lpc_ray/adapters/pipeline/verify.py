@@ -132,7 +132,7 @@ def _untrained_prefix(context: RunContext, initializer: InitializerName, num_tok
 
 def _adopted(context: RunContext, handle: str) -> Subject:
     """An LPC of the library that the recipe names, copied into the run."""
-    prefixes, model = context.recipe.prefixes, context.recipe.model
+    prefixes, model = context.recipe.baseline_prefixes, context.recipe.model
     assert prefixes is not None
     identity = model_identity(context.machines.model, model.revision)
     manifest = adopt(open_store(prefixes.store), handle, context.run, identity, context.cache)

@@ -142,8 +142,8 @@ class Ingress:
         if handle is None:
             return {"id": self._base, "parent": None, **card}
         entry = self._registry[handle]
-        told = {"kind": entry.kind, "num_tokens": entry.num_tokens, "digest": entry.digest}
-        return {"id": str(ModelName(self._base, (handle,))), "parent": self._base, **card, **told}
+        details = {"kind": entry.kind, "num_tokens": entry.num_tokens, "digest": entry.digest}
+        return {"id": str(ModelName(self._base, (handle,))), "parent": self._base, **card, **details}
 
     @app.get("/v1/prefixes")
     async def prefixes(self, request: Request) -> Response:
@@ -168,19 +168,19 @@ class Ingress:
         """Load, prove, and only then let the handle point there. Raises: Refusal, and the handle is as it was."""
         server = self._server.options(multiplexed_model_id=digest)
         try:
-            told = await server.bring.remote(digest, align)
+            reply = await server.bring.remote(digest, align)
         except Exception as error:  # Ray's errors of dead replicas have no common base
             raise unavailable(error) from error
-        if "refusal" in told:
-            raise told["refusal"]
-        previous = self._registry.move(handle, told["entry"])
+        if "refusal" in reply:
+            raise reply["refusal"]
+        previous = self._registry.move(handle, reply["entry"])
         if pinned or self._registry[handle].pinned:
             await self._pin(handle)
         if previous is not None and previous.pinned and previous.digest != digest:
             await self._unpin_unless_named(previous.digest)
         if align == "down":
             logger.warning(
-                "prefix %s is served under %s with %d tokens (align: down)", digest, handle, told["entry"].num_tokens
+                "prefix %s is served under %s with %d tokens (align: down)", digest, handle, reply["entry"].num_tokens
             )
         return previous
 

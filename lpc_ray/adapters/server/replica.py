@@ -85,7 +85,7 @@ class PrefixServer(LLMServer):
     ) -> AsyncIterator[dict[str, Any] | str]:
         try:
             named = {**body, "model": self._settings.served_name}
-            told_usage = (body.get("stream_options") or {}).get("include_usage")
+            wants_usage = (body.get("stream_options") or {}).get("include_usage")
             if body.get("stream"):
                 named["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
             request, copy = _REQUESTS[kind](**deepcopy(named)), _REQUESTS[kind](**named)
@@ -102,7 +102,7 @@ class PrefixServer(LLMServer):
                     usage = usage_of(event)
                     if usage is not None:
                         yield {"usage": usage}
-                    if usage is None or told_usage:
+                    if usage is None or wants_usage:
                         yield event
                 elif isinstance(part, ErrorResponse):
                     refusal = Refusal(int(part.error.code), "invalid_request", part.error.message, part.error.param)

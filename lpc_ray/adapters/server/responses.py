@@ -31,7 +31,7 @@ class EventStream(StreamingResponse):
 async def events(
     first: str, rest: AsyncIterator[Any], on_usage: Callable[[dict[str, Any]], None]
 ) -> AsyncIterator[str]:
-    """The events of an answer that has begun; on_usage: told what it cost, which no client need have asked for."""
+    """The events of an answer that has begun; on_usage: called with its usage, whether or not the client asked for it."""
     yield first
     try:
         async for item in rest:
@@ -39,7 +39,7 @@ async def events(
                 on_usage(item["usage"])
             else:
                 yield item if isinstance(item, str) else _event(item["body"])
-    except Exception as error:  # the head is sent: the error can only be told in the stream
+    except Exception as error:  # the head is sent: only the stream can carry the error
         yield _event(unavailable(error).body)
 
 

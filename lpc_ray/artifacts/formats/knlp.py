@@ -50,7 +50,7 @@ def read(path: Path, identity: ModelIdentity, layout: Layout | None = None) -> F
     meta_file = file.parent / "meta.json"
     meta = read_fields(meta_file) if os.path.lexists(meta_file) else {}
     _check_meta(meta, file.parent, found, where)
-    return replace(found, told={**found.told, **_plain_of(meta)}, made_for=_model_of(meta))
+    return replace(found, metadata={**found.metadata, **_plain_of(meta)}, made_for=_model_of(meta))
 
 
 def _from_dict(payload: dict[str, Any], identity: ModelIdentity, layout: Layout | None, where: str) -> Foreign:
@@ -102,10 +102,10 @@ def _check_meta(meta: dict[str, Any], folder: Path, found: Foreign, where: str) 
     ids = read_json(ids_file)
     if not isinstance(ids, list) or len(ids) != tokens or any(type(one) is not int or one < 0 for one in ids):
         raise ArtifactError(f"{ids_file}: wanted a list of {tokens} token ids, one per prefix token")
-    told = meta.get("prefix_token_ids_sha256")
+    wanted = meta.get("prefix_token_ids_sha256")
     digest = hashlib.sha256(json.dumps(ids, separators=(",", ":")).encode()).hexdigest()
-    if told is not None and told != digest:
-        raise ArtifactError(f"{folder}: got token ids of digest {digest}, wanted {str(told)[:80]} of meta.json")
+    if wanted is not None and wanted != digest:
+        raise ArtifactError(f"{folder}: got token ids of digest {digest}, wanted {str(wanted)[:80]} of meta.json")
 
 
 def _model_of(meta: dict[str, Any]) -> str | None:

@@ -16,7 +16,7 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 @dataclass(frozen=True)
 class Foreign:
-    """keys, values: [L, P, H, D] in the file's own dtype. `told`: what the file says of itself, for the provenance.
+    """keys, values: [L, P, H, D] in the file's own dtype. `metadata`: what the file says of itself, for the provenance.
 
     made_for: the model that the file names, if any.
     """
@@ -25,7 +25,7 @@ class Foreign:
     values: torch.Tensor
     frozen_tokens: int = 0
     kind: Kind = "cartridge"
-    told: dict[str, Any] = field(default_factory=dict)
+    metadata: dict[str, Any] = field(default_factory=dict)
     made_for: str | None = None
 
 
@@ -34,7 +34,7 @@ def stack(
 ) -> torch.Tensor:
     """[L, P, H, D] from one tensor per layer, or one over all layers, each [1, H, P, D], [H, P, D] or [P, H, D].
 
-    layout None: told by which axis has the model's number of KV heads. least: the fewest tokens a layer may have.
+    layout None: inferred from which axis has the model's number of KV heads. least: the fewest tokens a layer may have.
     Raises: ArtifactError for a layer too few or too many, a shape that is not the model's, layers of several lengths or
     dtypes, values that are not finite, or axes that cannot be told apart.
     """

@@ -64,9 +64,9 @@ def read(path: Path, identity: ModelIdentity) -> Foreign:
         )
     keys, values = (stack(pairs[half], f"{TENSOR}, {half}", identity, "tokens_first", where) for half in (0, 1))
     base = config.get("base_model_name_or_path")
-    told = {"peft_type": kind, "base_model_name_or_path": str(base)}
+    metadata = {"peft_type": kind, "base_model_name_or_path": str(base)}
     made_for = base if isinstance(base, str) else None
-    return Foreign(keys, values, frozen, "cartridge" if kind == "CARTRIDGE" else "kv_prefix", told, made_for)
+    return Foreign(keys, values, frozen, "cartridge" if kind == "CARTRIDGE" else "kv_prefix", metadata, made_for)
 
 
 def write(folder: Path, manifest: Manifest, keys: torch.Tensor, values: torch.Tensor, peft_type: str) -> None:

@@ -64,16 +64,16 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _reason(data: bytes, told: str) -> str:
+def _reason(data: bytes, message: str) -> str:
     """What is wrong, without torch's advice to load the file unsafely."""
     if not data.startswith(_TORCH_STARTS):
         return "got neither a zip archive nor a pickle"
     for sign, reason in _SIGNS.items():
-        if sign in told:
+        if sign in message:
             return reason
-    if found := re.search(r"GLOBAL (\S+)", told):
+    if found := re.search(r"GLOBAL (\S+)", message):
         return f"got {found[1][:100]}, wanted tensors, containers, numbers and strings"
-    plain = " ".join(told.split())[:200]
+    plain = " ".join(message.split())[:200]
     return plain if len(plain.split()) > 2 and "weights_only" not in plain else "got bytes that are no such file"
 
 

@@ -17,15 +17,15 @@ from lpc_ray.run.plan import make_plan
 from lpc_ray.storage import Store
 from lpc_ray.suite.jobs import BASELINES, focus_job, load_many, patient_jobs, stratum_jobs
 from lpc_ray.suite.promotion import promote
-from lpc_ray.suite.suite import TaskResults, run_patients, run_scale
+from lpc_ray.suite.suite import TaskResults, run_patients, run_suite
 from tests.unit.test_analysis_report import arm, outcomes
 
-SCALE = Path(__file__).parents[2] / "jobs" / "configs" / "pi_scale.strata.yaml"
-PATIENTS = SCALE.with_name("longhealth.yaml")
+SUITE = Path(__file__).parents[2] / "jobs" / "configs" / "pi_scale.strata.yaml"
+PATIENTS = SUITE.with_name("longhealth.yaml")
 
 
 def test_the_strata_config_comes_down_to_a_job_per_task():
-    config = load_many(SCALE)
+    config = load_many(SUITE)
     focus = focus_job(config)
     assert focus.name == "strata.ledger-gap-fill"
     assert focus.recipe.source.paths == ("data/tasks/ledger-gap-fill",)
@@ -52,23 +52,23 @@ def test_the_longhealth_config_is_a_job_per_patient_with_first_k_and_three_seeds
 
 
 def test_the_cpu_config_asks_the_same_of_one_record():
-    told, small = load_many(PATIENTS), load_many(PATIENTS.with_name("longhealth.cpu.yaml"))
-    assert list(patient_jobs(small)) == ["patient_03"] and small.recipe["sweep"] == told.recipe["sweep"]
+    whole, small = load_many(PATIENTS), load_many(PATIENTS.with_name("longhealth.cpu.yaml"))
+    assert list(patient_jobs(small)) == ["patient_03"] and small.recipe["sweep"] == whole.recipe["sweep"]
 
 
 def test_a_dry_run_over_several_tasks_says_what_exists_in_each_tasks_folder(monkeypatch, capsys, tmp_path):
-    monkeypatch.chdir(SCALE.parents[2])
-    arguments = ["--config", str(SCALE), "--dry-run", f"store.url={tmp_path}", "recipe.sweep.0.induction=ss"]
+    monkeypatch.chdir(SUITE.parents[2])
+    arguments = ["--config", str(SUITE), "--dry-run", f"store.url={tmp_path}", "recipe.sweep.0.induction=ss"]
     run_job("x", None, arguments, work_many=lambda *given: pytest.fail("a dry run works"))
-    told = capsys.readouterr().out
-    assert f"run          {tmp_path}/strata/ledger-gap-fill\n" in told and "traces: some" not in told
-    plan = make_plan(focus_job(load_many(SCALE, arguments[3:])))
+    shown = capsys.readouterr().out
+    assert f"run          {tmp_path}/strata/ledger-gap-fill\n" in shown and "traces: some" not in shown
+    plan = make_plan(focus_job(load_many(SUITE, arguments[3:])))
     Store(str(tmp_path)).write_bytes(f"strata/ledger-gap-fill/traces/{plan.arms[0].traces}/0.parquet", b"x")
     run_job("x", None, arguments, work_many=lambda *given: pytest.fail("a dry run works"))
     assert capsys.readouterr().out.count("new, traces: some") == 1
 
 
-@pytest.mark.parametrize("config", [SCALE, PATIENTS])
+@pytest.mark.parametrize("config", [SUITE, PATIENTS])
 def test_a_single_stage_refuses_a_config_of_several_tasks(config, capsys):
     with pytest.raises(SystemExit):
         run_job("x", lambda plan, run: pytest.fail("nothing is run"), ["--config", str(config)])
@@ -76,28 +76,28 @@ def test_a_single_stage_refuses_a_config_of_several_tasks(config, capsys):
 
 
 def test_a_config_of_one_job_names_no_tasks():
-    assert load_many(SCALE.with_name("pi_scale.cpu.yaml")) is None
+    assert load_many(SUITE.with_name("pi_scale.cpu.yaml")) is None
 
 
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("scale.focuss=x", "unknown key scale.focuss \\(did you mean 'focus'"),
-        ("scale.promotion.by=median", "scale.promotion.by: got 'median'"),
+        ("suite.focuss=x", "unknown key suite.focuss \\(did you mean 'focus'"),
+        ("suite.promotion.by=median", "suite.promotion.by: got 'median'"),
         (
-            "scale.promotion.beats=zz",
-            "scale.promotion.beats: got 'zz', wanted one of ss, .*raw, no_context, full_document",
+            "suite.promotion.beats=zz",
+            "suite.promotion.beats: got 'zz', wanted one of ss, .*raw, no_context, full_document",
         ),
-        ("scale.promotion.beats=bow", "beats: got 'bow', .* .did you mean 'bo'"),
-        ("scale.promotion.seeds=[0, 0]", "scale.promotion.seeds: got 0 more than once, wanted each once$"),
-        ("scale.promotion.rest_seeds=[1, 2, 1]", "scale.promotion.rest_seeds: got 1 more than once"),
+        ("suite.promotion.beats=bow", "beats: got 'bow', .* .did you mean 'bo'"),
+        ("suite.promotion.seeds=[0, 0]", "suite.promotion.seeds: got 0 more than once, wanted each once$"),
+        ("suite.promotion.rest_seeds=[1, 2, 1]", "suite.promotion.rest_seeds: got 1 more than once"),
         ("recipe.training.lrr=1", "task ledger-gap-fill: unknown key recipe.training.lrr \\(did you mean 'lr'"),
         ("recipe.source.paths=[x]", "recipe"),
     ],
 )
 def test_a_strata_config_that_cannot_be_carried_out_is_refused(override, message):
     with pytest.raises(ConfigError, match=message):
-        load_many(SCALE, [override])
+        load_many(SUITE, [override])
 
 
 def test_patients_are_named_once():
@@ -107,17 +107,17 @@ def test_patients_are_named_once():
 
 @pytest.mark.parametrize("beats", [*BASELINES, "truncated-p128", "raw"])
 def test_a_family_may_have_to_beat_any_family_or_baseline(beats):
-    assert load_many(SCALE, [f"scale.promotion.beats={beats}"]).scale.promotion.beats == beats
+    assert load_many(SUITE, [f"suite.promotion.beats={beats}"]).suite.promotion.beats == beats
 
 
 def test_the_baselines_of_a_focused_task_are_those_that_may_be_named(monkeypatch):
-    monkeypatch.chdir(SCALE.parents[2])
-    plan = make_plan(focus_job(load_many(SCALE)))
+    monkeypatch.chdir(SUITE.parents[2])
+    plan = make_plan(focus_job(load_many(SUITE)))
     named = [name for name, _, _ in prompt_baselines(plan)] + [untrained_name(name) for name, _ in untrained(plan)]
     assert set(named) == set(BASELINES)
 
 
-def test_the_scale_run_records_strata_and_decisions_and_scores_strata_at_the_focused_step(tmp_path):
+def test_the_suite_records_strata_and_decisions_and_scores_strata_at_the_focused_step(tmp_path):
     done = []
 
     def carry_out(job, run):
@@ -146,14 +146,17 @@ def test_the_scale_run_records_strata_and_decisions_and_scores_strata_at_the_foc
         }
         return TaskResults(150, records, [BaselineRecord("no_context", 0, 0, outcomes(1, 0), ())], tune.__getitem__)
 
-    two = ["recipe.sweep.0.induction=ss", "scale.promotion.rest_seeds=[0]"]
-    rows = run_scale(load_many(SCALE, two), Store(str(tmp_path)), carry_out)
+    two = ["recipe.sweep.0.induction=ss", "suite.promotion.rest_seeds=[0]"]
+    rows = run_suite(load_many(SUITE, two), Store(str(tmp_path)), carry_out)
     strata = json.loads((tmp_path / "strata.json").read_text())
     promotion = json.loads((tmp_path / "promotion.json").read_text())
     tasks = [pick["task"] for pick in strata["picks"]]
     assert len(set(tasks)) == 4 and "ledger-gap-fill" not in tasks
     assert [name for name, _ in done] == [f"strata.{task}" for task in ("ledger-gap-fill", *tasks)]
-    decided = {told["family"]: (told["is_promoted"], told["seeds"], told["step"]) for told in promotion["decisions"]}
+    decided = {
+        decision["family"]: (decision["is_promoted"], decision["seeds"], decision["step"])
+        for decision in promotion["decisions"]
+    }
     assert decided == {"raw": (True, [0, 1, 2], 16), "ss": (False, [0], 16)}
     assert {(row.task, row.name) for row in rows} == {
         (task, name) for task in tasks for name in ("no_context", "raw-s0", "raw-s1", "raw-s2", "ss-s0")
@@ -182,11 +185,11 @@ def test_the_patients_run_gives_a_verdict_per_record_by_best_and_by_mean(tmp_pat
                 num_tokens=2048,
                 held_out=outcomes(10, passed),
             )
-            for name, told in scores.items()
-            for seed, passed in enumerate(told)
+            for name, seed_scores in scores.items()
+            for seed, passed in enumerate(seed_scores)
         ]
-        told = tuple(replace(outcome, prompt_tokens=9_700) for outcome in outcomes(10, 5))
-        whole = BaselineRecord("full_document", 0, 0, (), told if job.name.endswith("06") else ())
+        counted = tuple(replace(outcome, prompt_tokens=9_700) for outcome in outcomes(10, 5))
+        whole = BaselineRecord("full_document", 0, 0, (), counted if job.name.endswith("06") else ())
         return TaskResults(
             9603, records, [BaselineRecord("no_context", 0, 0, (), outcomes(10, 2)), whole], lambda _: ()
         )
@@ -198,8 +201,8 @@ def test_the_patients_run_gives_a_verdict_per_record_by_best_and_by_mean(tmp_pat
     assert run["facts"]["no row with the whole record"].startswith(
         "patient_05, patient_12, patient_18: the engine's context"
     )
-    told = {line["task"]: (line["by_best"], line["by_mean"], line["mean_delta"]) for line in run["documents"]}
-    assert told["patient_05"] == ("second", "first", -2.0)
-    assert {task: told[task] for task in told if task != "patient_05"} == {
+    decided = {line["task"]: (line["by_best"], line["by_mean"], line["mean_delta"]) for line in run["documents"]}
+    assert decided["patient_05"] == ("second", "first", -2.0)
+    assert {task: decided[task] for task in decided if task != "patient_05"} == {
         task: ("tie", "tie", 0.0) for task in ("patient_06", "patient_12", "patient_18")
     }
