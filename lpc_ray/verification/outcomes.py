@@ -23,7 +23,7 @@ class Subject:
 
 
 class OutcomeStore:
-    """Outcomes by (subject, split) under one protocol."""
+    """Outcomes by (subject, split) under one protocol. store: the folder of that protocol's outcomes."""
 
     def __init__(self, store: Store, protocol: str):
         self.store = store
@@ -42,7 +42,7 @@ class OutcomeStore:
         self.store.write_json(self._path(subject, split), [asdict(outcome) for outcome in outcomes])
 
     def _path(self, subject: str, split: str) -> str:
-        return f"outcomes/{self.protocol}/{subject}.{split}.json"
+        return f"{subject}.{split}.json"
 
 
 @dataclass(frozen=True)

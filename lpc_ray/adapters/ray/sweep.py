@@ -25,7 +25,7 @@ from lpc_ray.errors import LPCError
 from lpc_ray.records import Outcome, PrefixRef
 from lpc_ray.run.arms import Arm
 from lpc_ray.run.checkpoints import ArmStore, Checkpoint
-from lpc_ray.storage import Store
+from lpc_ray.run.folder import RunFolder
 from lpc_ray.verification.outcomes import Subject, Verifier
 
 METRIC, TIME = "score", "step"
@@ -37,7 +37,7 @@ class TrialSetup:
     """What every trial shares; picklable. A trial's config names its arm, which TensorBoard and Tune's folders show."""
 
     arms: dict[str, Arm]
-    run: Store
+    run: RunFolder
     verifier: Verifier
     pool: EnginePool
     desk: Any
@@ -70,9 +70,9 @@ def _tolerant(cutoff: Callable, num_cases: int, errors: float) -> Callable:
     return lowered
 
 
-def prefix_subject(run: Store, digest: str, num_tokens: int, cache: Path) -> Subject:
+def prefix_subject(run: RunFolder, digest: str, num_tokens: int, cache: Path) -> Subject:
     """An artifact of the run as something to verify."""
-    folder = fetch(run / "artifacts", digest, cache)
+    folder = fetch(run.artifacts, digest, cache)
     return Subject(digest, prefix=PrefixRef(digest=digest, folder=str(folder), num_tokens=num_tokens))
 
 
@@ -83,7 +83,7 @@ def run_trial(config: dict[str, Any], setup: TrialSetup) -> None:
     verified in one go: the engine answers many cases at once faster than few.
     """
     arm = setup.arms[config["arm"]]
-    store = ArmStore(setup.run, arm.id)
+    store = ArmStore(setup.run.arm(arm.id))
     recorded = store.checkpoints()
     _verify_and_report(setup, arm, recorded, is_replayed=True)
     ended = store.end(setup.verifier.outcomes.protocol)
@@ -138,10 +138,10 @@ class SweepWatcher(Callback):
         arm = self.trials.arms[trial.config["arm"]]
         ray.get(self.trials.desk.stop.remote(arm.id))
         step = (trial.last_result or {}).get(TIME, 0)
-        checkpoints = ArmStore(self.trials.run, arm.id).checkpoints()
+        checkpoints = ArmStore(self.trials.run.arm(arm.id)).checkpoints()
         finished = bool(checkpoints) and checkpoints[-1].step >= self.trials.last_step
         status = "finished" if finished else "stopped"
-        ArmStore(self.trials.run, arm.id).set_end(self.trials.verifier.outcomes.protocol, status, step)
+        ArmStore(self.trials.run.arm(arm.id)).set_end(self.trials.verifier.outcomes.protocol, status, step)
         self.on_end(arm, {"status": status, "step": step})
 
     def on_trial_error(self, iteration, trials, trial, **info) -> None:
@@ -177,7 +177,7 @@ def sweep(
         ),
         run_config=RunConfig(
             name=name,
-            storage_path=setup.run.path("ray_tune") if setup.run.is_local else f"{setup.run.url}/ray_tune",
+            storage_path=setup.run.scratch("ray_tune"),
             callbacks=[watcher, OptimizerStepTensorBoard()],
             verbose=0,
         ),
