@@ -1,10 +1,10 @@
-"""What a prefix does off its source, and the gate's word on both sides of it."""
+"""What a prefix does off its source, and the gate's verdict on both sides of it."""
 
 from dataclasses import asdict
 from typing import Any
 
 from lpc_ray.artifacts.store import tell
-from lpc_ray.report.significance import SCORED
+from lpc_ray.records import Tally
 from lpc_ray.run.arms import Arm
 from lpc_ray.run.folder import RunFolder
 from lpc_ray.run.plan import Plan
@@ -36,17 +36,15 @@ def set_damage(plan: Plan, run: RunFolder, digest: str, damage: Damage) -> Damag
 
 def put_to_gate(plan: Plan, run: RunFolder, arm: Arm, digest: str, damage: Damage | None) -> GateVerdict | None:
     """Judge a prefix by both sides, and write score, damage and verdict into its manifest. None: the recipe has no gate."""
-    outcomes = OutcomeStore(run.outcomes(plan.protocol), plan.protocol).get(digest, "held_out") or ()
-    scored = [outcome for outcome in outcomes if outcome.verdict in SCORED]
-    passed, total = sum(outcome.passed for outcome in scored), sum(outcome.total for outcome in scored)
-    told: dict[str, Any] = {"arm": arm.name, "protocol": plan.protocol, "held_out": {"passed": passed, "total": total}}
+    held_out = Tally.of(OutcomeStore(run.outcomes(plan.protocol), plan.protocol).get(digest, "held_out") or ())
+    verification: dict[str, Any] = {"arm": arm.name, "protocol": plan.protocol, "held_out": asdict(held_out)}
     if damage is not None:
-        told["off_source"] = asdict(damage)
+        verification["off_source"] = asdict(damage)
     recipe = plan.config.recipe
-    verdict = judge(recipe.gate, passed / total if total else None, damage) if recipe.gate else None
+    verdict = judge(recipe.gate, held_out.score, damage) if recipe.gate else None
     if recipe.gate and verdict:
-        told["gate"] = {**asdict(verdict), "thresholds": recipe.gate.model_dump(mode="json")}
-    tell(run.artifacts, digest, told)
+        verification["gate"] = {**asdict(verdict), "thresholds": recipe.gate.model_dump(mode="json")}
+    tell(run.artifacts, digest, verification)
     return verdict
 
 

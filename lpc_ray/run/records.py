@@ -5,8 +5,8 @@ from typing import Any
 from lpc_ray.artifacts.store import stored_manifest
 from lpc_ray.config.recipe import GENERAL
 from lpc_ray.errors import DataError
+from lpc_ray.records import Tally
 from lpc_ray.report.ledger.ledger import ArmRecord, StepScore, best_step
-from lpc_ray.report.significance import SCORED
 from lpc_ray.run.arms import Arm
 from lpc_ray.run.checkpoints import ArmStore
 from lpc_ray.run.damage import damage_of
@@ -36,13 +36,13 @@ def step_scores(run: RunFolder, arm: Arm, outcomes: OutcomeStore) -> tuple[StepS
     for checkpoint in ArmStore(run.arm(arm.id)).checkpoints():
         verified = outcomes.get(checkpoint.digest, "tune")
         if verified is not None:
-            tune = [outcome for outcome in verified if outcome.verdict in SCORED]
+            tune = Tally.of(verified)
             scores.append(
                 StepScore(
                     step=checkpoint.step,
                     loss=checkpoint.loss,
-                    passed=sum(outcome.passed for outcome in tune),
-                    total=sum(outcome.total for outcome in tune),
+                    passed=tune.passed,
+                    total=tune.total,
                     training_seconds=checkpoint.training_seconds,
                     digest=checkpoint.digest,
                 )

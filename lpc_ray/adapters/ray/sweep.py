@@ -22,7 +22,7 @@ from lpc_ray.adapters.ray.live_view import OptimizerStepTensorBoard
 from lpc_ray.artifacts.store import fetch
 from lpc_ray.config.recipe import StoppingRecipe
 from lpc_ray.errors import LPCError
-from lpc_ray.records import Outcome, PrefixRef
+from lpc_ray.records import Outcome, PrefixRef, Tally
 from lpc_ray.run.arms import Arm
 from lpc_ray.run.checkpoints import ArmStore, Checkpoint
 from lpc_ray.run.folder import RunFolder
@@ -117,9 +117,8 @@ def _verify_and_report(setup: TrialSetup, arm: Arm, checkpoints: list[Checkpoint
 
 def score_of(outcomes: tuple[Outcome, ...]) -> dict[str, float]:
     """passed, total and score over the outcomes that count; the score of none is NaN, by which ASHA stops no arm."""
-    counted = [outcome for outcome in outcomes if outcome.verdict in ("pass", "fail")]
-    passed, total = sum(outcome.passed for outcome in counted), sum(outcome.total for outcome in counted)
-    return {"passed": passed, "total": total, METRIC: passed / total if total else math.nan}
+    tally = Tally.of(outcomes)
+    return {"passed": tally.passed, "total": tally.total, METRIC: math.nan if tally.score is None else tally.score}
 
 
 class SweepWatcher(Callback):
