@@ -36,7 +36,7 @@ class OffSource(Benchmark):
         return [SCORER, rows_of(self.cases)]
 
     def examine(self, case: Case, ask: Ask) -> Examination:
-        reply = yield ask
+        [reply] = yield [ask]
         return judged(is_answered(reply.text, case.answers) if case.answers else abstains(reply.text))
 
 

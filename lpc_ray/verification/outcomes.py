@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 
+from lpc_ray.asking import Generate
 from lpc_ray.errors import StorageError
 from lpc_ray.records import Ask, Case, Decoding, Outcome, PrefixRef
 from lpc_ray.storage import Store
-from lpc_ray.verification.base import Benchmark, Generate, run_examinations
+from lpc_ray.verification.base import Benchmark, run_examinations
 
 
 @dataclass(frozen=True)
