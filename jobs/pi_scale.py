@@ -12,12 +12,12 @@ def work(plan, run):
     run_stages(plan, run, *STAGES)
 
 
-def work_many(config, run, unsandboxed):
+def work_many(config, store, unsandboxed):
     from lpc_ray.adapters.pipeline.pipeline import carry_out
     from lpc_ray.suite.suite import run_many
 
-    run_many(config, run, lambda job, folder: carry_out(job, folder, STAGES, unsandboxed))
-    print(run.path("comparison.html"))
+    run_many(config, store, lambda job, folder: carry_out(job, folder, STAGES, unsandboxed))
+    print(store.path("comparison.html"))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ Shape letters: T tokens, K kept top-k entries.
 
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict
 
@@ -13,6 +14,7 @@ import pyarrow as pa
 
 TOP_K = 20
 Verdict = Literal["pass", "fail", "invalid", "verifier_error", "empty", "harness_confounded"]
+SCORED = ("pass", "fail")
 
 
 class Message(TypedDict):
@@ -136,7 +138,7 @@ class Case:
 class Outcome:
     """One case's verdict. `stage` says where a failure arose; tokens exclude any prefix.
 
-    figures: what a verifier kind tells beside the verdict, such as `lenient` or `reward`.
+    figures: what a verifier kind measures beside the verdict, such as `lenient` or `reward`.
     """
 
     case_id: str
@@ -150,6 +152,24 @@ class Outcome:
     seconds: float
     protocol: str
     figures: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Checks passed of the checks that count: those of outcomes whose verdict is in `SCORED`."""
+
+    passed: int
+    total: int
+
+    @classmethod
+    def of(cls, outcomes: Iterable[Outcome]) -> "Tally":
+        counted = [outcome for outcome in outcomes if outcome.verdict in SCORED]
+        return cls(sum(outcome.passed for outcome in counted), sum(outcome.total for outcome in counted))
+
+    @property
+    def score(self) -> float | None:
+        """passed / total; None when nothing counts."""
+        return self.passed / self.total if self.total else None
 
 
 @dataclass(frozen=True, slots=True)

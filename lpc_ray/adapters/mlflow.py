@@ -15,33 +15,33 @@ from sqlalchemy.exc import SQLAlchemyError
 from lpc_ray.config.job import JobConfig
 from lpc_ray.errors import ConfigError, StorageError
 from lpc_ray.run.arms import Arm
-from lpc_ray.storage import Store
+from lpc_ray.run.folder import RunFolder
 
 _TUNE = {"score": "tune_score", "passed": "tune_passed"}
 _TRAINING = ("loss", "grad_norm", "targets_seen", "tokens_seen", "training_seconds")
 
 
-def check_tracking(config: JobConfig, run: Store) -> None:
+def check_tracking(config: JobConfig, run: RunFolder) -> None:
     """Raises: ConfigError when the store is remote and no tracking server is named."""
-    if config.tracking.uri is None and not run.is_local:
+    if config.tracking.uri is None and not run.store.is_local:
         raise ConfigError(f"tracking.uri: got none, wanted a server, because the store {run} is not a local folder")
 
 
 class Tracker:
     """The MLflow runs of one job, made or found at once. Raises: StorageError for a tracking store that MLflow cannot use."""
 
-    def __init__(self, config: JobConfig, fingerprint: str, run: Store):
+    def __init__(self, config: JobConfig, fingerprint: str, run: RunFolder):
         logging.getLogger("mlflow").setLevel(logging.WARNING)
-        self.uri = config.tracking.uri or f"sqlite:///{run.path('mlflow.db')}"
+        self.uri = config.tracking.uri or run.tracking_uri
         try:
             self._open(config, fingerprint, run)
         except (MlflowException, SQLAlchemyError) as error:
             raise StorageError(f"tracking.uri {self.uri}: {str(error).splitlines()[0]}") from error
 
-    def _open(self, config: JobConfig, fingerprint: str, run: Store) -> None:
+    def _open(self, config: JobConfig, fingerprint: str, run: RunFolder) -> None:
         self._client = MlflowClient(tracking_uri=self.uri)
         experiment = self._client.get_experiment_by_name(config.tracking.experiment)
-        location = None if config.tracking.uri else f"file://{run.path('mlflow_artifacts')}"
+        location = None if config.tracking.uri else run.tracking_artifacts
         self._experiment = (
             experiment.experiment_id
             if experiment

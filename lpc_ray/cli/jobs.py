@@ -10,6 +10,8 @@ import yaml
 from lpc_ray.config.job import JobConfig, load
 from lpc_ray.config.suite import PatientsConfig, SuiteConfig
 from lpc_ray.errors import ConfigError
+from lpc_ray.run.checkpoints import ArmStore
+from lpc_ray.run.folder import RunFolder
 from lpc_ray.run.plan import Plan, make_plan
 from lpc_ray.storage import Store, absolute, check_url
 from lpc_ray.suite.jobs import focus_job, load_many, patient_jobs
@@ -30,7 +32,7 @@ def run_job(
 
     work: imports Ray and the rest itself, so that a bad config is refused at once.
     preview: called as `preview(plan, count)` instead where the user asks for `--preview COUNT`.
-    work_many: called as `work_many(config, run, unsandboxed)` for a config that names several tasks.
+    work_many: called as `work_many(config, store, unsandboxed)` for a config that names several tasks.
     """
     options = _options(description, arguments, has_preview=preview is not None)
     with exit_on_error():
@@ -44,7 +46,7 @@ def run_job(
             return
         config = load(options.config, options.override)
         plan = make_plan(config, options.unsandboxed)
-        run = Store(store_url(config)) / config.name
+        run = RunFolder(Store(store_url(config)) / config.name)
         if options.dry_run:
             _show(plan, run)
         elif preview is not None and options.preview:
@@ -59,17 +61,17 @@ def run_job(
 
 def _run_many(many: SuiteConfig | PatientsConfig, work_many: Callable[..., None], options: argparse.Namespace) -> None:
     known = {many.suite.focus: focus_job(many)} if isinstance(many, SuiteConfig) else patient_jobs(many)
-    run = Store(store_url(next(iter(known.values())))) / many.name
+    store = Store(store_url(next(iter(known.values())))) / many.name
     if options.dry_run:
         from lpc_ray.suite.suite import draw  # loads what draws the page
 
         for task, job in known.items():
-            _show(make_plan(job, options.unsandboxed), run / task)
+            _show(make_plan(job, options.unsandboxed), RunFolder(store / task))
         strata = draw(many).picks if isinstance(many, SuiteConfig) else ()
         for pick in strata:
             print(f"{pick.stratum:<8} {pick.task}, skill of {pick.skill_chars} characters")
         return
-    work_many(many, run, options.unsandboxed)
+    work_many(many, store, options.unsandboxed)
 
 
 def store_url(config: JobConfig) -> str:
@@ -105,15 +107,15 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _show(plan: Plan, run: Store) -> None:
+def _show(plan: Plan, run: RunFolder) -> None:
     print(yaml.safe_dump(plan.config.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
     print(f"fingerprint  {plan.fingerprint}\nprotocol     {plan.protocol}\nrun          {run}")
     print(f"source       {len(plan.documents)} document(s), {len(plan.material)} tokens; {len(plan.cases)} cases\n")
     for line in plan.benchmark.caveats():
         print(line)
     for number, arm in enumerate(plan.arms, start=1):
-        steps = [name for name in run.names(f"arms/{arm.id}") if name.startswith("step-")]
-        ended = run.exists(f"arms/{arm.id}/end-{plan.protocol}.json")
-        parts = [name for name in run.names(f"traces/{arm.traces}") if name.endswith(".parquet")]
-        state = "ended" if ended else f"at step {int(steps[-1][5:13])}" if steps else "new"
+        store = ArmStore(run.arm(arm.id))
+        steps = store.steps()
+        parts = [name for name in run.traces(arm.traces).names() if name.endswith(".parquet")]
+        state = "ended" if store.has_ended(plan.protocol) else f"at step {steps[-1]}" if steps else "new"
         print(f"arm {number:>2}  {arm.name:<40} {arm.id[:12]}  {state}, traces: {'some' if parts else 'none'}")

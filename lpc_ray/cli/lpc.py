@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from lpc_ray.artifacts.manifest import Manifest
 
 DEFAULT_STORE = "lpc_library"
-REPORT = "report.json"
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -105,6 +104,8 @@ def _inspect(store: Store, options: argparse.Namespace) -> None:
 
 def _reported(store: Store, digest: str) -> list[str]:
     """What the report of the run whose folder this store is says of an LPC that was an arm's best."""
+    from lpc_ray.run.folder import REPORT
+
     if not store.exists(REPORT):
         return []
     report = store.read_json(REPORT)

@@ -1,4 +1,4 @@
-"""What a family is, and the runner that keeps many of them going at once.
+"""What a family is, and how its units are run together.
 
 A family cuts documents into units of work and, for one unit, is a plain generator: it yields a list of Asks, is sent the
 list of their Replies, and returns Traces. It knows no engine and no framework, and a scripted teacher can drive it.
@@ -6,17 +6,17 @@ list of their Replies, and returns Traces. It knows no engine and no framework, 
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Protocol
 
+from lpc_ray.asking import Asking, Generate, drive
 from lpc_ray.config.loading import Strict
 from lpc_ray.errors import DataError
-from lpc_ray.records import Ask, Chunk, Document, Reply, Trace, digest_of
+from lpc_ray.records import Chunk, Document, Trace, digest_of
 from lpc_ray.sources.documents import Encode
 
-Steps = Generator[list[Ask], list[Reply], list[Trace]]
-Generate = Callable[[list[Ask]], list[Reply]]
+Steps = Asking[list[Trace]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,40 +86,14 @@ def run_units(family: Induces, units: list[Unit], seed: int, generate: Generate)
 
     Returns: unit id → its traces, at least one per unit, with their teacher tokens.
     """
-    finished: dict[str, list[Trace]] = {}
-    running = [_Running(unit, family.induce(unit, random.Random(digest_of(unit.id, seed)))) for unit in units]
-    for one in running:
-        one.advance(None, finished)
-    while running := [one for one in running if one.unit.id not in finished]:
-        replies = generate([ask for one in running for ask in one.asks])
-        start = 0
-        for one in running:
-            stop = start + len(one.asks)
-            one.advance(replies[start:stop], finished)
-            start = stop
-    return finished
-
-
-@dataclass(slots=True)
-class _Running:
-    """A unit's generator between two calls of the engine. `generated_tokens`: of all its replies so far."""
-
-    unit: Unit
-    steps: Steps
-    asks: list[Ask] = field(default_factory=list)
-    generated_tokens: int = 0
-
-    def advance(self, replies: list[Reply] | None, finished: dict[str, list[Trace]]) -> None:
-        self.generated_tokens += sum(len(reply.token_ids) for reply in replies or [])
-        try:
-            self.asks = next(self.steps) if replies is None else self.steps.send(replies)
-        except StopIteration as stop:
-            assert stop.value, "a unit without a trace, if only a dropped one, would be done again for ever"
-            finished[self.unit.id] = _charged(stop.value, self.generated_tokens)
+    steps = [family.induce(unit, random.Random(digest_of(unit.id, seed))) for unit in units]
+    found = zip(units, drive(steps, generate), strict=True)
+    return {unit.id: _charged(answered.result, answered.generated_tokens) for unit, answered in found}
 
 
 def _charged(traces: list[Trace], generated_tokens: int) -> list[Trace]:
     """Each trace pays for its own reply, the first one also for all else that its unit had generated."""
+    assert traces, "a unit without a trace, if only a dropped one, would be done again for ever"
     own = [len(trace.reply.token_ids) if trace.reply else 0 for trace in traces]
     own[0] += generated_tokens - sum(own)
     return [replace(trace, teacher_tokens=tokens) for trace, tokens in zip(traces, own, strict=True)]

@@ -8,9 +8,8 @@ import numpy as np
 from scipy.stats import binomtest, bootstrap, fisher_exact
 
 from lpc_ray.errors import DataError
-from lpc_ray.records import Outcome
+from lpc_ray.records import SCORED, Outcome
 
-SCORED = ("pass", "fail")
 NOISE_P_VALUE = 0.05
 BOOTSTRAP_SEED = 0
 

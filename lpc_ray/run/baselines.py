@@ -1,12 +1,11 @@
 """What stands beside the arms: prompts with and without the source, untrained prefixes, LPCs that existed before."""
 
-from lpc_ray.artifacts.handles import ARTIFACTS
 from lpc_ray.artifacts.store import stored_manifest
 from lpc_ray.config.recipe import InitializerName
 from lpc_ray.records import digest_of
 from lpc_ray.report.ledger.ledger import BaselineRecord
+from lpc_ray.run.folder import RunFolder
 from lpc_ray.run.plan import Plan
-from lpc_ray.storage import Store
 from lpc_ray.verification.outcomes import OutcomeStore, Subject
 
 TEMPLATE_TOKENS = 128
@@ -56,19 +55,19 @@ def library_key(plan: Plan, handle: str) -> str:
     return f"handle-{digest_of(plan.config.recipe.baseline_prefixes.store, handle)}"
 
 
-def baseline_digest(run: Store, key: str) -> str | None:
+def baseline_digest(run: RunFolder, key: str) -> str | None:
     """The artifact that the run remembers under `key`."""
-    path = f"baselines/{key}.json"
-    return run.read_json(path)["digest"] if run.exists(path) else None
+    path = run.baseline(key)
+    return run.store.read_json(path)["digest"] if run.store.exists(path) else None
 
 
-def set_baseline_digest(run: Store, key: str, digest: str) -> None:
-    run.write_json(f"baselines/{key}.json", {"digest": digest})
+def set_baseline_digest(run: RunFolder, key: str, digest: str) -> None:
+    run.store.write_json(run.baseline(key), {"digest": digest})
 
 
-def baseline_records(plan: Plan, run: Store) -> list[BaselineRecord]:
+def baseline_records(plan: Plan, run: RunFolder) -> list[BaselineRecord]:
     """The baselines that have been verified, prompts first."""
-    outcomes = OutcomeStore(run, plan.protocol)
+    outcomes = OutcomeStore(run.outcomes(plan.protocol), plan.protocol)
 
     def record(name: str, size: int, subject: str, prefix_bytes: int) -> BaselineRecord:
         tune, held_out = outcomes.get(subject, "tune") or (), outcomes.get(subject, "held_out") or ()
@@ -79,7 +78,7 @@ def baseline_records(plan: Plan, run: Store) -> list[BaselineRecord]:
     for name, key in keys + [(handle, library_key(plan, handle)) for handle in library_handles(plan)]:
         digest = baseline_digest(run, key)
         if digest is not None:
-            manifest = stored_manifest(run / ARTIFACTS, digest)
+            manifest = stored_manifest(run.artifacts, digest)
             found.append(record(name, manifest.num_tokens, digest, manifest.num_bytes))
     return [baseline for baseline in found if baseline.tune or baseline.held_out]
 

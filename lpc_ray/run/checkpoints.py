@@ -1,13 +1,15 @@
 """What a run remembers of each arm: its checkpoints, the state to resume from, and how it ended."""
 
 from dataclasses import asdict, dataclass
-
-import torch
-from safetensors.torch import load as load_tensors
-from safetensors.torch import save as save_tensors
+from typing import TYPE_CHECKING
 
 from lpc_ray.errors import StorageError
 from lpc_ray.storage import Store
+
+if TYPE_CHECKING:
+    import torch
+
+_STEP, _STATE = "step-", "state.safetensors"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,42 +26,60 @@ class Checkpoint:
 
 
 class ArmStore:
-    """The folder `arms/<arm id>` of a run."""
+    """An arm's folder in a run (`RunFolder.arm`). Only its tensors load torch, so that a dry run can look into it."""
 
-    def __init__(self, run: Store, arm_id: str):
-        self.run = run
-        self.folder = f"arms/{arm_id}"
+    def __init__(self, folder: Store):
+        self.folder = folder
 
     def checkpoints(self) -> list[Checkpoint]:
-        names = [name for name in self.run.names(self.folder) if name.startswith("step-")]
-        return [self.run.read_record(f"{self.folder}/{name}", Checkpoint) for name in names]
+        """All of them, steps ascending."""
+        return [self.folder.read_record(name, Checkpoint) for name in self._step_names()]
+
+    def steps(self) -> list[int]:
+        """The steps of the checkpoints, ascending, by the names of their files."""
+        return [int(name.removeprefix(_STEP).removesuffix(".json")) for name in self._step_names()]
 
     def add_checkpoint(self, checkpoint: Checkpoint) -> None:
-        self.run.write_json(f"{self.folder}/step-{checkpoint.step:08d}.json", asdict(checkpoint))
+        self.folder.write_json(f"{_STEP}{checkpoint.step:08d}.json", asdict(checkpoint))
 
-    def save_state(self, tensors: dict[str, torch.Tensor], progress: dict[str, float]) -> None:
+    def save_state(self, tensors: "dict[str, torch.Tensor]", progress: dict[str, float]) -> None:
         """The prefix, its Adam moments and the counters, in one file that is whole or absent."""
-        counters = {f"progress.{name}": torch.tensor(value, dtype=torch.float64) for name, value in progress.items()}
-        self.run.write_bytes(f"{self.folder}/state.safetensors", save_tensors({**tensors, **counters}))
+        import torch
+        from safetensors.torch import save
 
-    def load_state(self) -> tuple[dict[str, torch.Tensor], dict[str, float]] | None:
-        path = f"{self.folder}/state.safetensors"
-        if not self.run.exists(path):
+        counters = {f"progress.{name}": torch.tensor(value, dtype=torch.float64) for name, value in progress.items()}
+        self.folder.write_bytes(_STATE, save({**tensors, **counters}))
+
+    def load_state(self) -> "tuple[dict[str, torch.Tensor], dict[str, float]] | None":
+        """What `save_state` wrote last; None before."""
+        from safetensors.torch import load
+
+        if not self.folder.exists(_STATE):
             return None
-        tensors = load_tensors(self.run.read_bytes(path))
+        tensors = load(self.folder.read_bytes(_STATE))
         counters = {name: tensors.pop(name).item() for name in list(tensors) if name.startswith("progress.")}
         return tensors, {name.removeprefix("progress."): value for name, value in counters.items()}
 
+    def has_ended(self, protocol: str) -> bool:
+        return self.folder.exists(_end_name(protocol))
+
     def end(self, protocol: str) -> dict | None:
         """How the arm ended under a verification protocol: status (finished, stopped), step. None: not yet."""
-        path = f"{self.folder}/end-{protocol}.json"
-        if not self.run.exists(path):
+        path = _end_name(protocol)
+        if not self.has_ended(protocol):
             return None
-        end = self.run.read_json(path)
+        end = self.folder.read_json(path)
         if not isinstance(end, dict) or not {"status", "step"} <= set(end):
-            raise StorageError(f"{self.run.path(path)}: got no status and step of an arm's end")
+            raise StorageError(f"{self.folder.path(path)}: got no status and step of an arm's end")
         return end
 
     def set_end(self, protocol: str, status: str, step: int) -> None:
         if self.end(protocol) is None:
-            self.run.write_json(f"{self.folder}/end-{protocol}.json", {"status": status, "step": step})
+            self.folder.write_json(_end_name(protocol), {"status": status, "step": step})
+
+    def _step_names(self) -> list[str]:
+        return [name for name in self.folder.names() if name.startswith(_STEP)]
+
+
+def _end_name(protocol: str) -> str:
+    return f"end-{protocol}.json"

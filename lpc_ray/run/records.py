@@ -2,48 +2,47 @@
 
 from typing import Any
 
-from lpc_ray.artifacts.handles import ARTIFACTS
 from lpc_ray.artifacts.store import stored_manifest
 from lpc_ray.config.recipe import GENERAL
 from lpc_ray.errors import DataError
+from lpc_ray.records import Tally
 from lpc_ray.report.ledger.ledger import ArmRecord, StepScore, best_step
-from lpc_ray.report.significance import SCORED
 from lpc_ray.run.arms import Arm
 from lpc_ray.run.checkpoints import ArmStore
 from lpc_ray.run.damage import damage_of
+from lpc_ray.run.folder import RunFolder
 from lpc_ray.run.plan import Plan
 from lpc_ray.run.trace_quality import induction_record
 from lpc_ray.serving.observed import observed_requests
-from lpc_ray.storage import Store
 from lpc_ray.traces.store import TraceStore
 from lpc_ray.verification.outcomes import OutcomeStore, Verifier
 
 OFF_SOURCE_FIELDS = ("kl_drift", "accuracy_change", "accuracy_bare", "abstention", "abstention_bare")
 
 
-def verifier(plan: Plan, run: Store) -> Verifier:
+def verifier(plan: Plan, run: RunFolder) -> Verifier:
     recipe = plan.config.recipe
     return Verifier(
         benchmark=plan.benchmark,
-        outcomes=OutcomeStore(run, plan.protocol),
+        outcomes=OutcomeStore(run.outcomes(plan.protocol), plan.protocol),
         system=recipe.prompt.system,
         max_tokens=recipe.verification.max_tokens,
     )
 
 
-def step_scores(run: Store, arm: Arm, outcomes: OutcomeStore) -> tuple[StepScore, ...]:
+def step_scores(run: RunFolder, arm: Arm, outcomes: OutcomeStore) -> tuple[StepScore, ...]:
     """The verified checkpoints of an arm, ascending."""
     scores = []
-    for checkpoint in ArmStore(run, arm.id).checkpoints():
+    for checkpoint in ArmStore(run.arm(arm.id)).checkpoints():
         verified = outcomes.get(checkpoint.digest, "tune")
         if verified is not None:
-            tune = [outcome for outcome in verified if outcome.verdict in SCORED]
+            tune = Tally.of(verified)
             scores.append(
                 StepScore(
                     step=checkpoint.step,
                     loss=checkpoint.loss,
-                    passed=sum(outcome.passed for outcome in tune),
-                    total=sum(outcome.total for outcome in tune),
+                    passed=tune.passed,
+                    total=tune.total,
                     training_seconds=checkpoint.training_seconds,
                     digest=checkpoint.digest,
                 )
@@ -51,14 +50,14 @@ def step_scores(run: Store, arm: Arm, outcomes: OutcomeStore) -> tuple[StepScore
     return tuple(scores)
 
 
-def arm_record(plan: Plan, run: Store, arm: Arm) -> ArmRecord:
-    outcomes = OutcomeStore(run, plan.protocol)
+def arm_record(plan: Plan, run: RunFolder, arm: Arm) -> ArmRecord:
+    outcomes = OutcomeStore(run.outcomes(plan.protocol), plan.protocol)
     scores = step_scores(run, arm, outcomes)
-    end = ArmStore(run, arm.id).end(plan.protocol)
+    end = ArmStore(run.arm(arm.id)).end(plan.protocol)
     if end is not None:
         scores = tuple(score for score in scores if score.step <= end["step"])
     best = best_step(scores)
-    checkpoints = {checkpoint.step: checkpoint for checkpoint in ArmStore(run, arm.id).checkpoints()}
+    checkpoints = {checkpoint.step: checkpoint for checkpoint in ArmStore(run.arm(arm.id)).checkpoints()}
     told = trace_counts(plan, run, arm)
     held_out = (outcomes.get(best.digest, "held_out") or ()) if best else ()
     return ArmRecord(
@@ -87,30 +86,30 @@ def arm_record(plan: Plan, run: Store, arm: Arm) -> ArmRecord:
     )
 
 
-def check_reportable(plan: Plan, run: Store, arms: list[ArmRecord]) -> None:
+def check_reportable(plan: Plan, run: RunFolder, arms: list[ArmRecord]) -> None:
     """Raises: DataError when a report of `arms` would be empty or untrue: none was begun, an ended one has no scores, or
     there are scores of another protocol only.
     """
-    if not any(ArmStore(run, arm.arm_id).checkpoints() for arm in arms):
-        others = len(run.names("arms"))
+    if not any(ArmStore(run.arm(arm.arm_id)).checkpoints() for arm in arms):
+        others = len(run.arm_ids())
         raise DataError(
             f"{run}: got no checkpoint of this recipe's {len(arms)} arms (fingerprint {plan.fingerprint}), wanted at least "
             f"one; it holds {others} arm(s) of other recipes. Nothing was written"
         )
-    others = [name for name in run.names("outcomes") if name != plan.protocol]
-    if others and not run.names(f"outcomes/{plan.protocol}"):
+    others = [name for name in run.protocols() if name != plan.protocol]
+    if others and not run.outcomes(plan.protocol).names():
         raise DataError(
             f"{run}: got scores of the protocols {', '.join(others)} only, wanted some of this config's {plan.protocol}: "
             "cases, system message, max_tokens, scorer or model differ. Nothing was written"
         )
     for arm in arms:
-        if not arm.steps and ArmStore(run, arm.arm_id).end(plan.protocol) is not None:
+        if not arm.steps and ArmStore(run.arm(arm.arm_id)).end(plan.protocol) is not None:
             raise DataError(
                 f"{run}: arm {arm.name} has ended, but its scores are missing from outcomes/{plan.protocol}"
             )
 
 
-def trace_counts(plan: Plan, run: Store, arm: Arm) -> dict[str, Any]:
+def trace_counts(plan: Plan, run: RunFolder, arm: Arm) -> dict[str, Any]:
     """Counts of the traces an arm trains on, and `seconds`: the time their induction took over all sessions.
 
     Where `training.teacher_tokens` takes part of the source's trace set, the counts are of that part, the seconds of all.
@@ -118,7 +117,7 @@ def trace_counts(plan: Plan, run: Store, arm: Arm) -> dict[str, Any]:
     told: dict[str, Any] = {"rows": 0, "teacher_tokens": 0, "seconds": 0.0, "dropped": {}}
     for one in arm.trace_sets:
         budget = None if one.family == GENERAL else plan.config.recipe.training.teacher_tokens
-        counts = TraceStore(run / f"traces/{one.id}").summary(budget)
+        counts = TraceStore(run.traces(one.id)).summary(budget)
         told["rows"] += counts["rows"]
         told["teacher_tokens"] += counts["teacher_tokens"]
         told["seconds"] += induction_record(run, one).get("seconds", 0.0)
@@ -132,17 +131,17 @@ def _observed(plan: Plan) -> dict[str, int]:
     return {} if served is None else observed_requests(served)
 
 
-def _off_source_fields(plan: Plan, run: Store, digest: str) -> dict[str, Any]:
+def _off_source_fields(plan: Plan, run: RunFolder, digest: str) -> dict[str, Any]:
     """The ledger's columns on what a prefix does off its source, and the gate's word as the artifact tells it."""
     damage = damage_of(plan, run, digest)
     fields: dict[str, Any] = {}
     if damage is not None:
         fields = {name: getattr(damage, name) for name in OFF_SOURCE_FIELDS}
-    told = stored_manifest(run / ARTIFACTS, digest).verification.get("gate")
+    told = stored_manifest(run.artifacts, digest).verification.get("gate")
     if told:
         fields["gate"] = "passed" if told["passed"] else "; ".join(told["reasons"])
     return fields
 
 
-def _prefix_bytes(run: Store, digest: str) -> int:
-    return stored_manifest(run / ARTIFACTS, digest).num_bytes
+def _prefix_bytes(run: RunFolder, digest: str) -> int:
+    return stored_manifest(run.artifacts, digest).num_bytes

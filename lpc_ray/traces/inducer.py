@@ -3,8 +3,9 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
+from lpc_ray.asking import Generate
 from lpc_ray.induction import build_family
-from lpc_ray.induction.base import Generate, Induces, Unit, run_units
+from lpc_ray.induction.base import Induces, Unit, run_units
 from lpc_ray.model.chat import ChatRenderer, with_system
 from lpc_ray.model.embedded import resolve_model
 from lpc_ray.model.tokenizer import TextTokenizer

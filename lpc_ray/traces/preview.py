@@ -5,7 +5,8 @@ import textwrap
 import time
 from dataclasses import dataclass, field
 
-from lpc_ray.induction.base import Family, Generate, Steps, Unit
+from lpc_ray.asking import Generate
+from lpc_ray.induction.base import Family, Steps, Unit
 from lpc_ray.records import Ask, Message, Reply, TraceRow
 from lpc_ray.traces.inducer import Inducer
 from lpc_ray.traces.store import as_parquet

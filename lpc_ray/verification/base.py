@@ -1,19 +1,18 @@
 """What a verifier kind is: cases, the prompt of a case, and a generator that judges the replies to it.
 
-As with induction families, the generator yields an Ask, is sent its Reply, and returns a Judgement; the runner keeps all
-cases going at once, so that kinds which ask again (code that failed) batch as well as kinds which ask once.
+As with induction families, the generator yields a list of Asks, here of one, is sent their Replies, and returns a
+Judgement; all cases are kept going at once, so that kinds which ask again (code that failed) batch as well as kinds which
+ask once.
 """
 
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from lpc_ray.asking import Answered, Asking, Generate, drive
 from lpc_ray.model.chat import with_system
-from lpc_ray.records import Ask, Case, Message, Outcome, Reply, Verdict, digest_of
-
-Generate = Callable[[list[Ask]], list[Reply]]
+from lpc_ray.records import Ask, Case, Message, Outcome, Verdict, digest_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,7 @@ def judged(is_right: bool, **figures: float) -> Judgement:
     return Judgement("pass" if is_right else "fail", "" if is_right else "wrong_output", int(is_right), 1, figures)
 
 
-Examination = Generator[Ask, Reply, Judgement]
+Examination = Asking[Judgement]
 
 
 class Benchmark(ABC):
@@ -46,7 +45,7 @@ class Benchmark(ABC):
 
     @abstractmethod
     def examine(self, case: Case, ask: Ask) -> Examination:
-        """Yields `ask` (and further asks, if any), returns the judgement."""
+        """Yields [`ask`] (and further asks, if any, one at a time), returns the judgement."""
 
     def messages(self, case: Case, document: str | None, system: str | None) -> list[Message]:
         """The conversation's opening: a document that an arm has in its prompt takes the place of the system message."""
@@ -66,11 +65,11 @@ class Benchmark(ABC):
         return []
 
     def caveats(self) -> list[str]:
-        """A line on each case whose score would not be what it seems, as far as can be told without running anything."""
+        """A line on each case whose score would not be what it seems, as far as is known without running anything."""
         return []
 
     def is_stale(self, outcome: Outcome) -> bool:
-        """Whether a stored outcome tells of a failure of ours that may be over, so that the case is to be asked again."""
+        """Whether a stored outcome stands for a failure of ours that may be over, so that the case is to be asked again."""
         return outcome.verdict == "verifier_error"
 
     def without_sandbox(self) -> "Benchmark":
@@ -87,62 +86,26 @@ def rows_of(cases: Sequence[Case]) -> list[list[Any]]:
     return [[case.id, case.question, case.answers, case.split] for case in cases]
 
 
-@dataclass(slots=True)
-class _Open:
-    """An examination under way. Tokens are summed over its replies."""
-
-    case: Case
-    steps: Examination
-    ask: Ask | None = None
-    judgement: Judgement | None = None
-    reply: str = ""
-    prompt_tokens: int = 0
-    generated_tokens: int = 0
-    seconds: float = 0.0
-
-    def advance(self, reply: Reply | None) -> None:
-        started = time.perf_counter()
-        try:
-            self.ask = next(self.steps) if reply is None else self.steps.send(reply)
-        except StopIteration as stop:
-            self.ask, self.judgement = None, stop.value
-        self.seconds += time.perf_counter() - started
-
-    def answer(self, reply: Reply, seconds: float) -> None:
-        self.reply = reply.text
-        self.prompt_tokens += reply.num_prompt_tokens
-        self.generated_tokens += len(reply.token_ids)
-        self.seconds += seconds
-        self.advance(reply)
-
-    def outcome(self, protocol: str) -> Outcome:
-        assert self.judgement is not None
-        return Outcome(
-            case_id=self.case.id,
-            verdict=self.judgement.verdict,
-            stage=self.judgement.stage,
-            passed=self.judgement.passed,
-            total=self.judgement.total,
-            reply=self.reply,
-            prompt_tokens=self.prompt_tokens,
-            generated_tokens=self.generated_tokens,
-            seconds=self.seconds,
-            protocol=protocol,
-            figures=self.judgement.figures,
-        )
-
-
 def run_examinations(
     benchmark: Benchmark, asks: Sequence[tuple[Case, Ask]], generate: Generate, protocol: str
 ) -> list[Outcome]:
     """One outcome per case, in order: one call of `generate` answers every pending ask."""
-    everyone = [_Open(case, benchmark.examine(case, ask)) for case, ask in asks]
-    for examination in everyone:
-        examination.advance(None)
-    while pending := [examination for examination in everyone if examination.ask is not None]:
-        started = time.perf_counter()
-        replies = generate([examination.ask for examination in pending if examination.ask is not None])
-        each = (time.perf_counter() - started) / len(pending)
-        for examination, reply in zip(pending, replies, strict=True):
-            examination.answer(reply, each)
-    return [examination.outcome(protocol) for examination in everyone]
+    examinations = drive([benchmark.examine(case, ask) for case, ask in asks], generate)
+    return [_outcome(case, found, protocol) for (case, _), found in zip(asks, examinations, strict=True)]
+
+
+def _outcome(case: Case, found: Answered[Judgement], protocol: str) -> Outcome:
+    judgement = found.result
+    return Outcome(
+        case_id=case.id,
+        verdict=judgement.verdict,
+        stage=judgement.stage,
+        passed=judgement.passed,
+        total=judgement.total,
+        reply=found.last_reply,
+        prompt_tokens=found.prompt_tokens,
+        generated_tokens=found.generated_tokens,
+        seconds=found.seconds,
+        protocol=protocol,
+        figures=judgement.figures,
+    )

@@ -36,7 +36,7 @@ class GSM8K(Benchmark):
         return [SCORER, rows_of(self.cases)]
 
     def examine(self, case: Case, ask: Ask) -> Examination:
-        reply = yield ask
+        [reply] = yield [ask]
         wanted, marked = Decimal(case.answers[0]), marked_number(reply.text)
         found = last_number(reply.text) if marked is None else marked
         return judged(

@@ -60,7 +60,7 @@ class LongHealth(Benchmark):
         return [SCORER, rows_of(self.cases)]
 
     def examine(self, case: Case, ask: Ask) -> Examination:
-        reply = yield ask
+        [reply] = yield [ask]
         correct, *options = case.answers
         tagged = tagged_letter(reply.text, options)
         return judged(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lpc_ray.errors import DataError
-from lpc_ray.records import Ask, Case, Outcome
+from lpc_ray.records import Ask, Case, Outcome, Tally
 from lpc_ray.sources.text import read_rows
 from lpc_ray.verification.base import Benchmark, Examination, judged, rows_of
 from lpc_ray.verification.short_answer import DistinctCases, is_answered, normalise
@@ -36,7 +36,7 @@ class OffSource(Benchmark):
         return [SCORER, rows_of(self.cases)]
 
     def examine(self, case: Case, ask: Ask) -> Examination:
-        reply = yield ask
+        [reply] = yield [ask]
         return judged(is_answered(reply.text, case.answers) if case.answers else abstains(reply.text))
 
 
@@ -91,36 +91,31 @@ class Damage:
         return None if self.accuracy is None or self.accuracy_bare is None else self.accuracy - self.accuracy_bare
 
     def words(self) -> str:
-        told = [f"KL drift {self.kl_drift:.2f} nats per token"]
+        parts = [f"KL drift {self.kl_drift:.2f} nats per token"]
         for name, share, bare in (
             ("unrelated questions answered", self.accuracy, self.accuracy_bare),
             ("unanswerable ones declined", self.abstention, self.abstention_bare),
         ):
             if share is not None and bare is not None:
-                told.append(f"{name} {share:.0%} (bare model {bare:.0%})")
-        return ", ".join(told)
+                parts.append(f"{name} {share:.0%} (bare model {bare:.0%})")
+        return ", ".join(parts)
 
 
 def damage(
-    benchmark: OffSource, bare: Sequence[Outcome], told: Sequence[Outcome], kl_drift: float, drift_tokens: int
+    benchmark: OffSource, bare: Sequence[Outcome], with_prefix: Sequence[Outcome], kl_drift: float, drift_tokens: int
 ) -> Damage:
-    """What a prefix (outcomes `told`) changed against the bare model."""
+    """What a prefix (outcomes `with_prefix`) changed against the bare model."""
     answerable = {case.id for case in benchmark.cases if case.answers}
     unanswerable = {case.id for case in benchmark.cases} - answerable
     return Damage(
         kl_drift=kl_drift,
         drift_tokens=drift_tokens,
-        accuracy=_share(told, answerable),
+        accuracy=_share(with_prefix, answerable),
         accuracy_bare=_share(bare, answerable),
-        abstention=_share(told, unanswerable),
+        abstention=_share(with_prefix, unanswerable),
         abstention_bare=_share(bare, unanswerable),
     )
 
 
 def _share(outcomes: Sequence[Outcome], ids: set[str]) -> float | None:
-    scored = [
-        outcome.verdict == "pass"
-        for outcome in outcomes
-        if outcome.case_id in ids and outcome.verdict in ("pass", "fail")
-    ]
-    return sum(scored) / len(scored) if scored else None
+    return Tally.of(outcome for outcome in outcomes if outcome.case_id in ids).score

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 
+from lpc_ray.asking import Generate
 from lpc_ray.errors import StorageError
 from lpc_ray.records import Ask, Case, Decoding, Outcome, PrefixRef
 from lpc_ray.storage import Store
-from lpc_ray.verification.base import Benchmark, Generate, run_examinations
+from lpc_ray.verification.base import Benchmark, run_examinations
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Subject:
 
 
 class OutcomeStore:
-    """Outcomes by (subject, split) under one protocol."""
+    """Outcomes by (subject, split) under one protocol. store: the folder of that protocol's outcomes."""
 
     def __init__(self, store: Store, protocol: str):
         self.store = store
@@ -42,7 +43,7 @@ class OutcomeStore:
         self.store.write_json(self._path(subject, split), [asdict(outcome) for outcome in outcomes])
 
     def _path(self, subject: str, split: str) -> str:
-        return f"outcomes/{self.protocol}/{subject}.{split}.json"
+        return f"{subject}.{split}.json"
 
 
 @dataclass(frozen=True)

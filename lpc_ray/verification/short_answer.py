@@ -82,7 +82,7 @@ class ShortAnswer(Benchmark):
         return [SCORER, rows_of(self.cases)]
 
     def examine(self, case: Case, ask: Ask) -> Examination:
-        reply = yield ask
+        [reply] = yield [ask]
         return judged(is_answered(reply.text, case.answers))
 
 

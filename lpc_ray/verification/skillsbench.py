@@ -95,7 +95,7 @@ class SkillsBench(Benchmark):
             return Judgement(ready.status, "", 0, len(ready.names))
         opening, attempt = ask.messages, 1
         while True:
-            reply = yield ask
+            [reply] = yield [ask]
             judgement, error = self._judge(task, program_in(reply.text), ready)
             if error is None or attempt == self.attempts:
                 figures = {"attempts": attempt, "cap_hit": float(reply.finish_reason == "length")}

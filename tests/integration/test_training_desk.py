@@ -8,6 +8,7 @@ import ray
 from lpc_ray.adapters.ray.desk import TrainingDesk
 from lpc_ray.adapters.ray.machines import Machines
 from lpc_ray.config.job import load
+from lpc_ray.run.folder import RunFolder
 from lpc_ray.run.plan import make_plan
 from lpc_ray.storage import Store
 from lpc_ray.terminal import Console
@@ -24,7 +25,9 @@ def desk():
 
 def test_a_step_is_told_once_and_a_dead_desk_tells_nothing(desk, monkeypatch, tmp_path):
     monkeypatch.chdir(ROOT)
-    machines = Machines(make_plan(load(ROOT / "jobs/configs/pi_scale.cpu.yaml")), Store(str(tmp_path)), Console())
+    machines = Machines(
+        make_plan(load(ROOT / "jobs/configs/pi_scale.cpu.yaml")), RunFolder(Store(str(tmp_path))), Console()
+    )
     assert machines.news() is None
     machines.training_group = (desk, None)
     assert machines.news() is None

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from lpc_ray.artifacts.handles import ARTIFACTS
 from lpc_ray.artifacts.store import publish, record_verification
 from lpc_ray.config.job import load
 from lpc_ray.errors import DataError, StorageError
 from lpc_ray.records import Outcome
 from lpc_ray.report.report import write_report
 from lpc_ray.run.checkpoints import ArmStore, Checkpoint
+from lpc_ray.run.folder import RunFolder
 from lpc_ray.run.plan import make_plan
 from lpc_ray.run.records import arm_record, check_reportable, trace_counts
 from lpc_ray.run.trace_quality import add_induction_seconds, induction_reports, judge_induction
@@ -43,11 +43,11 @@ def plan(monkeypatch, tmp_path):
 def _induce(plan, run, one):
     inducer = Inducer(plan.induction_task(one))
     teacher = Teacher(lambda ask: reply("The ferry to Atlantis sails at 4718.") if ask.top_k else reply("Which ferry?"))
-    TraceStore(run / f"traces/{one.id}").append(inducer.rows(plan.units(one.family, one.induction_seed), teacher))
+    TraceStore(run.traces(one.id)).append(inducer.rows(plan.units(one.family, one.induction_seed), teacher))
 
 
 def test_induction_is_recorded_judged_and_counted_up_to_the_budget(plan, tmp_path):
-    run, [arm] = Store(str(tmp_path)), plan.arms
+    run, [arm] = RunFolder(Store(str(tmp_path))), plan.arms
     source, general = arm.trace_sets
     assert induction_reports(plan, run) == []
     for one, seconds in ((source, 2.0), (general, 1.0)):
@@ -66,14 +66,14 @@ def test_induction_is_recorded_judged_and_counted_up_to_the_budget(plan, tmp_pat
     assert told["general"]["quality"]["grounding"] is None
     counts = trace_counts(plan, run, arm)
     assert counts["teacher_tokens"] == 30 + 6 and counts["rows"] == 5 + 2 and counts["seconds"] == 6.0
-    write_report(run, "t", {}, [], [], induction=induction_reports(plan, run))
-    assert "general" in run.read_bytes("report.html").decode()
-    assert [record["family"] for record in run.read_json("report.json")["induction"]] == ["ss", "general"]
+    write_report(run.store, "t", {}, [], [], induction=induction_reports(plan, run))
+    assert "general" in run.store.read_bytes("report.html").decode()
+    assert [record["family"] for record in run.store.read_json("report.json")["induction"]] == ["ss", "general"]
 
 
 def test_a_report_of_no_arm_or_of_missing_scores_is_refused(plan, tmp_path):
-    run, [arm] = Store(str(tmp_path)), plan.arms
-    store = ArmStore(run, arm.id)
+    run, [arm] = RunFolder(Store(str(tmp_path))), plan.arms
+    store = ArmStore(run.arm(arm.id))
 
     def check():
         check_reportable(plan, run, [arm_record(plan, run, arm)])
@@ -82,12 +82,12 @@ def test_a_report_of_no_arm_or_of_missing_scores_is_refused(plan, tmp_path):
         check()
     store.add_checkpoint(Checkpoint(0, "d" * 32, None, None, 0, 0, 0.0))
     check()
-    OutcomeStore(run, "another").put("no_context", "tune", [])
+    OutcomeStore(run.outcomes("another"), "another").put("no_context", "tune", [])
     with pytest.raises(
         DataError, match=f"scores of the protocols another only, wanted some of .* {plan.protocol}: .*Nothing"
     ):
         check()
-    OutcomeStore(run, plan.protocol).put("no_context", "tune", [])
+    OutcomeStore(run.outcomes(plan.protocol), plan.protocol).put("no_context", "tune", [])
     check()
     store.set_end(plan.protocol, "stopped", 0)
     with pytest.raises(DataError, match="has ended, but its scores are missing"):
@@ -95,31 +95,31 @@ def test_a_report_of_no_arm_or_of_missing_scores_is_refused(plan, tmp_path):
 
 
 def test_the_gates_word_in_a_report_is_the_artifacts(plan, tmp_path):
-    run, [arm] = Store(str(tmp_path)), plan.arms
-    told = publish(run / ARTIFACTS, torch.ones(3, 3, 2, 8), torch.ones(3, 3, 2, 8), tiny_identity(tiny_model()), 1)
-    ArmStore(run, arm.id).add_checkpoint(Checkpoint(0, told.digest, None, None, 0, 0, 0.0))
+    run, [arm] = RunFolder(Store(str(tmp_path))), plan.arms
+    told = publish(run.artifacts, torch.ones(3, 3, 2, 8), torch.ones(3, 3, 2, 8), tiny_identity(tiny_model()), 1)
+    ArmStore(run.arm(arm.id)).add_checkpoint(Checkpoint(0, told.digest, None, None, 0, 0, 0.0))
     for split in ("tune", "held_out"):
         outcome = Outcome(f"{split}-1", "pass", "", 1, 1, "", 1, 1, 0.1, plan.protocol)
-        OutcomeStore(run, plan.protocol).put(told.digest, split, [outcome])
+        OutcomeStore(run.outcomes(plan.protocol), plan.protocol).put(told.digest, split, [outcome])
     assert arm_record(plan, run, arm).gate is None
     record_verification(
-        run / ARTIFACTS, told.digest, {"gate": {"passed": False, "reasons": ["got held_out 0, wanted at least 0.5"]}}
+        run.artifacts, told.digest, {"gate": {"passed": False, "reasons": ["got held_out 0, wanted at least 0.5"]}}
     )
     assert arm_record(plan, run, arm).gate == "got held_out 0, wanted at least 0.5"
-    record_verification(run / ARTIFACTS, told.digest, {"gate": {"passed": True, "reasons": []}})
+    record_verification(run.artifacts, told.digest, {"gate": {"passed": True, "reasons": []}})
     assert arm_record(plan, run, arm).gate == "passed"
 
 
 @pytest.mark.parametrize("damage", ["{}", "[1]", '{"step": 1, "colour": "red"}'])
 def test_a_damaged_record_of_an_arm_is_named(tmp_path, damage):
-    run = Store(str(tmp_path))
-    run.write_bytes("arms/a/step-00000001.json", damage.encode())
-    run.write_bytes("arms/a/end-p.json", b"{}")
-    run.write_bytes("outcomes/p/s.tune.json", b'[1, "x"]')
+    run = RunFolder(Store(str(tmp_path)))
+    run.store.write_bytes("arms/a/step-00000001.json", damage.encode())
+    run.store.write_bytes("arms/a/end-p.json", b"{}")
+    run.store.write_bytes("outcomes/p/s.tune.json", b'[1, "x"]')
     for read in (
-        ArmStore(run, "a").checkpoints,
-        lambda: ArmStore(run, "a").end("p"),
-        lambda: OutcomeStore(run, "p").get("s", "tune"),
+        ArmStore(run.arm("a")).checkpoints,
+        lambda: ArmStore(run.arm("a")).end("p"),
+        lambda: OutcomeStore(run.outcomes("p"), "p").get("s", "tune"),
     ):
         with pytest.raises(StorageError, match=str(tmp_path)):
             read()

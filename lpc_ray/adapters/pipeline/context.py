@@ -9,9 +9,9 @@ from lpc_ray.model.embedded import prefix_cache
 from lpc_ray.report.ledger.ledger import StepScore, best_step
 from lpc_ray.run.arms import Arm
 from lpc_ray.run.checkpoints import ArmStore
+from lpc_ray.run.folder import RunFolder
 from lpc_ray.run.plan import Plan
 from lpc_ray.run.records import arm_record, verifier
-from lpc_ray.storage import Store
 from lpc_ray.terminal import Console
 from lpc_ray.verification.outcomes import Subject
 
@@ -22,14 +22,14 @@ class RunContext:
     Raises: StorageError for a run that cannot be written, ConfigError for tracking that cannot be reached.
     """
 
-    def __init__(self, plan: Plan, run: Store, say: Console):
+    def __init__(self, plan: Plan, run: RunFolder, say: Console):
         self.plan, self.run, self.say = plan, run, say
         self.recipe, self.cluster = plan.config.recipe, plan.config.cluster
         self.machines = Machines(plan, run, say)
         self.verifier = verifier(plan, run)
         self.cache = prefix_cache()
         check_tracking(plan.config, run)
-        run.check_writable()
+        run.store.check_writable()
 
     @cached_property
     def tracker(self) -> Tracker:
@@ -37,7 +37,7 @@ class RunContext:
 
     def open_arms(self) -> list[Arm]:
         """The arms that have not ended under this protocol."""
-        return [arm for arm in self.plan.arms if ArmStore(self.run, arm.id).end(self.plan.protocol) is None]
+        return [arm for arm in self.plan.arms if ArmStore(self.run.arm(arm.id)).end(self.plan.protocol) is None]
 
     def best_step(self, arm: Arm) -> StepScore | None:
         """The arm's step with the best tune score; None before one is verified."""

@@ -34,7 +34,7 @@ def make_traces(context: RunContext) -> None:
         _work_off(context, work)
     for one in sets:
         judge_induction(plan, run, one)
-        told = TraceStore(run / f"traces/{one.id}").summary()
+        told = TraceStore(run.traces(one.id)).summary()
         dropped = ", ".join(f"{count} {reason}" for reason, count in told["dropped"].items())
         say("induce", f"{one.family}: {told['rows']} traces" + (f", dropped: {dropped}" if dropped else ""))
         plan.check_teacher_tokens(one, told["teacher_tokens"])
@@ -47,7 +47,7 @@ def show_quality(context: RunContext) -> None:
 
 
 def _missing_units(context: RunContext, one: TraceSet) -> list[Unit]:
-    done = TraceStore(context.run / f"traces/{one.id}").units()
+    done = TraceStore(context.run.traces(one.id)).units()
     return [unit for unit in context.plan.units(one.family, one.induction_seed) if unit.id not in done]
 
 
@@ -59,8 +59,7 @@ def _work_off(context: RunContext, work: Work) -> None:
     taught = {key: count for key, count in left.items() if families[named[key].family].needs_teacher()}
     pool = machines.starting_pool[0] if taught else None
     tasks = [
-        TraceWork(one.id, context.plan.induction_task(one), context.run / f"traces/{one.id}", units)
-        for one, units in work
+        TraceWork(one.id, context.plan.induction_task(one), context.run.traces(one.id), units) for one, units in work
     ]
     total, started, said, busy_until = sum(left.values()), time.monotonic(), 0.0, dict.fromkeys(named, 0.0)
     for batch in _or_engine_failure(context, induce(tasks, pool, context.cluster.induction), bool(taught)):

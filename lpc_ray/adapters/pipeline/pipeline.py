@@ -16,6 +16,7 @@ from lpc_ray.adapters.ray.machines import connect
 from lpc_ray.config.job import JobConfig
 from lpc_ray.errors import DataError
 from lpc_ray.run.baselines import baseline_records
+from lpc_ray.run.folder import RunFolder
 from lpc_ray.run.plan import Plan, make_plan
 from lpc_ray.run.records import arm_record, verifier
 from lpc_ray.storage import Store
@@ -34,10 +35,10 @@ STAGES: dict[str, Callable[[RunContext], None]] = {
 SECONDS_OF_SILENCE = 20
 
 
-def run_stages(plan: Plan, run: Store, *stages: str) -> None:
+def run_stages(plan: Plan, run: RunFolder, *stages: str) -> None:
     """Run the named `STAGES` in turn; only a report alone needs no Ray."""
     console = Console()
-    if stages == ("report",) and not run.names():
+    if stages == ("report",) and not run.store.names():
         raise DataError(f"{run}: got an empty or missing folder, wanted a run")
     context = RunContext(plan, run, console)
     if stages != ("report",):
@@ -50,9 +51,9 @@ def run_stages(plan: Plan, run: Store, *stages: str) -> None:
             STAGES[stage](context)
 
 
-def carry_out(job: JobConfig, run: Store, stages: tuple[str, ...], unsandboxed: bool) -> TaskResults:
+def carry_out(job: JobConfig, store: Store, stages: tuple[str, ...], unsandboxed: bool) -> TaskResults:
     """One task of several, on a Ray of its own: the next task's engine finds the machine free."""
-    plan = make_plan(job, unsandboxed)
+    plan, run = make_plan(job, unsandboxed), RunFolder(store)
     try:
         run_stages(plan, run, *stages)
     finally:

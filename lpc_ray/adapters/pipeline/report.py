@@ -26,8 +26,10 @@ def report(context: RunContext) -> None:
     task = ", ".join(document.name for document in plan.documents)
     subject = ReportSubject(plan.config.name, task, len(plan.material))
     induction = induction_reports(plan, run)
-    rows = write_report(run, title, facts, arms, baselines, held_out, subject, plan.config.report.thresholds, induction)
+    rows = write_report(
+        run.store, title, facts, arms, baselines, held_out, subject, plan.config.report.thresholds, induction
+    )
     figures = {f"held_out.{row.name}": row.score for row in rows if row.score is not None}
-    tracker.end({name: run.read_bytes(name) for name in REPORT_FILES}, figures)
+    tracker.end({name: run.store.read_bytes(name) for name in REPORT_FILES}, figures)
     print(f"\n{printed_table(rows)}\n", flush=True)
-    context.say("report", f"{run.path('report.html')}  (mlflow ui --backend-store-uri {tracker.uri})")
+    context.say("report", f"{run.report_page}  (mlflow ui --backend-store-uri {tracker.uri})")

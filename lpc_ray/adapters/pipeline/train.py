@@ -73,6 +73,6 @@ class SweepNews:
         self._pace.ended(arm.id)
         self._gauges.ended(arm.name, end["status"])
         best = context.best_step(arm)
-        folder = str(fetch(context.run / "artifacts", best.digest, context.cache)) if best else None
+        folder = str(fetch(context.run.artifacts, best.digest, context.cache)) if best else None
         context.tracker.end_arm(arm, end["status"], folder)
         context.say("sweep", f"{arm.name} {end['status']} at step {end['step']}")

@@ -54,7 +54,7 @@ def verify_held_out(context: RunContext) -> None:
     for arm in context.plan.arms:
         best = context.best_step(arm)
         if best is not None:
-            set_handle(context.run, arm.name, best.digest)
+            set_handle(context.run.store, arm.name, best.digest)
             wanted.append((f"{arm.name} step {best.step}", context.prefix(best.digest, arm.num_tokens), "held_out"))
     _verify(context, wanted)
 
@@ -135,6 +135,6 @@ def _adopted(context: RunContext, handle: str) -> Subject:
     prefixes, model = context.recipe.baseline_prefixes, context.recipe.model
     assert prefixes is not None
     identity = model_identity(context.machines.model, model.revision)
-    manifest = adopt(open_store(prefixes.store), handle, context.run, identity, context.cache)
+    manifest = adopt(open_store(prefixes.store), handle, context.run.store, identity, context.cache)
     set_baseline_digest(context.run, library_key(context.plan, handle), manifest.digest)
     return context.prefix(manifest.digest, manifest.num_tokens)

@@ -15,8 +15,8 @@ from lpc_ray.config.recipe import InitializerName
 from lpc_ray.errors import ClusterError, ConfigError
 from lpc_ray.model.embedded import resolve_model
 from lpc_ray.run.baselines import untrained
+from lpc_ray.run.folder import RunFolder
 from lpc_ray.run.plan import Plan
-from lpc_ray.storage import Store
 from lpc_ray.terminal import Console
 
 PATIENCE = 2  # seconds
@@ -60,7 +60,7 @@ class Machines:
     name: of the engine replicas and the training desk, the same in a rerun of the plan
     """
 
-    def __init__(self, plan: Plan, run: Store, say: Console):
+    def __init__(self, plan: Plan, run: RunFolder, say: Console):
         self.name = f"lpc-{plan.config.name}-{plan.fingerprint[:8]}"
         self.model = resolve_model(plan.config.recipe.model.id)
         self._plan, self._run, self._say = plan, run, say

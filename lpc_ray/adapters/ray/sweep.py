@@ -22,10 +22,10 @@ from lpc_ray.adapters.ray.live_view import OptimizerStepTensorBoard
 from lpc_ray.artifacts.store import fetch
 from lpc_ray.config.recipe import StoppingRecipe
 from lpc_ray.errors import LPCError
-from lpc_ray.records import Outcome, PrefixRef
+from lpc_ray.records import Outcome, PrefixRef, Tally
 from lpc_ray.run.arms import Arm
 from lpc_ray.run.checkpoints import ArmStore, Checkpoint
-from lpc_ray.storage import Store
+from lpc_ray.run.folder import RunFolder
 from lpc_ray.verification.outcomes import Subject, Verifier
 
 METRIC, TIME = "score", "step"
@@ -37,7 +37,7 @@ class TrialSetup:
     """What every trial shares; picklable. A trial's config names its arm, which TensorBoard and Tune's folders show."""
 
     arms: dict[str, Arm]
-    run: Store
+    run: RunFolder
     verifier: Verifier
     pool: EnginePool
     desk: Any
@@ -70,9 +70,9 @@ def _tolerant(cutoff: Callable, num_cases: int, errors: float) -> Callable:
     return lowered
 
 
-def prefix_subject(run: Store, digest: str, num_tokens: int, cache: Path) -> Subject:
+def prefix_subject(run: RunFolder, digest: str, num_tokens: int, cache: Path) -> Subject:
     """An artifact of the run as something to verify."""
-    folder = fetch(run / "artifacts", digest, cache)
+    folder = fetch(run.artifacts, digest, cache)
     return Subject(digest, prefix=PrefixRef(digest=digest, folder=str(folder), num_tokens=num_tokens))
 
 
@@ -83,7 +83,7 @@ def run_trial(config: dict[str, Any], setup: TrialSetup) -> None:
     verified in one go: the engine answers many cases at once faster than few.
     """
     arm = setup.arms[config["arm"]]
-    store = ArmStore(setup.run, arm.id)
+    store = ArmStore(setup.run.arm(arm.id))
     recorded = store.checkpoints()
     _verify_and_report(setup, arm, recorded, is_replayed=True)
     ended = store.end(setup.verifier.outcomes.protocol)
@@ -117,9 +117,8 @@ def _verify_and_report(setup: TrialSetup, arm: Arm, checkpoints: list[Checkpoint
 
 def score_of(outcomes: tuple[Outcome, ...]) -> dict[str, float]:
     """passed, total and score over the outcomes that count; the score of none is NaN, by which ASHA stops no arm."""
-    counted = [outcome for outcome in outcomes if outcome.verdict in ("pass", "fail")]
-    passed, total = sum(outcome.passed for outcome in counted), sum(outcome.total for outcome in counted)
-    return {"passed": passed, "total": total, METRIC: passed / total if total else math.nan}
+    tally = Tally.of(outcomes)
+    return {"passed": tally.passed, "total": tally.total, METRIC: math.nan if tally.score is None else tally.score}
 
 
 class SweepWatcher(Callback):
@@ -138,10 +137,10 @@ class SweepWatcher(Callback):
         arm = self.trials.arms[trial.config["arm"]]
         ray.get(self.trials.desk.stop.remote(arm.id))
         step = (trial.last_result or {}).get(TIME, 0)
-        checkpoints = ArmStore(self.trials.run, arm.id).checkpoints()
+        checkpoints = ArmStore(self.trials.run.arm(arm.id)).checkpoints()
         finished = bool(checkpoints) and checkpoints[-1].step >= self.trials.last_step
         status = "finished" if finished else "stopped"
-        ArmStore(self.trials.run, arm.id).set_end(self.trials.verifier.outcomes.protocol, status, step)
+        ArmStore(self.trials.run.arm(arm.id)).set_end(self.trials.verifier.outcomes.protocol, status, step)
         self.on_end(arm, {"status": status, "step": step})
 
     def on_trial_error(self, iteration, trials, trial, **info) -> None:
@@ -177,7 +176,7 @@ def sweep(
         ),
         run_config=RunConfig(
             name=name,
-            storage_path=setup.run.path("ray_tune") if setup.run.is_local else f"{setup.run.url}/ray_tune",
+            storage_path=setup.run.scratch("ray_tune"),
             callbacks=[watcher, OptimizerStepTensorBoard()],
             verbose=0,
         ),

@@ -24,7 +24,7 @@ def publish_untrained(setup: GroupSetup, initializer: InitializerName, num_token
     backbone = load_backbone(setup.model, recipe.model.revision, recipe.model.dtype)
     start = initialize(initializer, backbone, identity, setup.starts, num_tokens, 0, recipe, prefix_cache())
     manifest = publish(
-        setup.run / "artifacts",
+        setup.run.artifacts,
         start.keys,
         start.values,
         identity,

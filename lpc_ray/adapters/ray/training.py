@@ -18,7 +18,7 @@ from lpc_ray.config.recipe import Recipe
 from lpc_ray.prefix.starts import Starts
 from lpc_ray.run.arms import Arm
 from lpc_ray.run.checkpoints import ArmStore, Checkpoint
-from lpc_ray.storage import Store
+from lpc_ray.run.folder import RunFolder
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class GroupSetup:
     """What every worker needs; picklable."""
 
     recipe: Recipe
-    run: Store
+    run: RunFolder
     starts: Starts
     resources: TrainingResources
     model: str
@@ -55,7 +55,7 @@ def _run_group(setup: GroupSetup, desk: Any, name: str) -> None:
         torch_config=TorchConfig(backend="nccl" if use_gpu else "gloo"),
         run_config=RunConfig(
             name=name,
-            storage_path=_scratch(setup.run),
+            storage_path=setup.run.scratch("ray_train"),
             failure_config=FailureConfig(max_failures=resources.max_failures),
         ),
     )
@@ -70,10 +70,6 @@ def _root_cause(error: BaseException) -> str:
     """The last line of a Ray Train error, which quotes the worker's traceback."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__
-
-
-def _scratch(run: Store) -> str:
-    return run.path("ray_train") if run.is_local else f"{run.url}/ray_train"
 
 
 def _worker(config: dict[str, Any]) -> None:
@@ -125,10 +121,10 @@ def _train_arm(setup: GroupSetup, desk: Any, arm: Arm, backbone) -> None:
     from lpc_ray.training.loop import PrefixLearner, Progress, train
     from lpc_ray.training.objectives import rows_for
 
-    recipe, training, arms = setup.recipe, setup.recipe.training, ArmStore(setup.run, arm.id)
-    traces = TraceStore(setup.run / f"traces/{arm.traces}")
+    recipe, training, arms = setup.recipe, setup.recipe.training, ArmStore(setup.run.arm(arm.id))
+    traces = TraceStore(setup.run.traces(arm.traces))
     identity = model_identity(setup.model, recipe.model.revision)
-    general = TraceStore(setup.run / f"traces/{arm.general_traces}") if arm.general_traces else None
+    general = TraceStore(setup.run.traces(arm.general_traces)) if arm.general_traces else None
     rows = rows_for(arm.objective, traces.rows(training.teacher_tokens), training)
     general_rows = rows_for(arm.objective, general.rows(), training) if general else []
     start = initialize(
@@ -199,7 +195,7 @@ class _Publishing:
             return _agreed(None)
         run, recipe = self.setup.run, self.setup.recipe
         manifest = publish(
-            run / "artifacts",
+            run.artifacts,
             state["keys"],
             state["values"],
             self.identity,
@@ -221,7 +217,7 @@ class _Publishing:
             tokens_seen=progress.tokens_seen,
             training_seconds=progress.training_seconds,
         )
-        arms = ArmStore(run, self.arm.id)
+        arms = ArmStore(run.arm(self.arm.id))
         counters = asdict(progress)
         del counters["losses"]
         arms.save_state(state, {name: float("nan") if value is None else value for name, value in counters.items()})

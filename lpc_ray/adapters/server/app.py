@@ -12,8 +12,10 @@ import yaml
 
 from lpc_ray.config.loading import read
 from lpc_ray.errors import ConfigError
+from lpc_ray.run.folder import REPORT, RunFolder
 from lpc_ray.serving.settings import ServerSettings, server_settings
 from lpc_ray.serving.tenants import Keys
+from lpc_ray.storage import Store
 from lpc_ray.terminal import Parser, exit_on_error
 
 APP = "lpc_ray"
@@ -127,7 +129,7 @@ def _engine_environment(settings: ServerSettings) -> dict[str, str]:
 def demo_prefix(run: Path) -> str:
     """Digest of the best arm of a finished run, by its verified score. Raises: ConfigError when there is none."""
     try:
-        arms = json.loads((run / "report.json").read_text(encoding="utf-8"))["arms"]
+        arms = json.loads((run / REPORT).read_text(encoding="utf-8"))["arms"]
         return max((arm for arm in arms if arm["digest"]), key=lambda arm: arm["score"] or 0)["digest"]
     except (OSError, ValueError, KeyError) as error:
         raise ConfigError(f"{run}: holds no finished run (make demo makes one): {type(error).__name__}") from error
@@ -148,7 +150,8 @@ def main(config: Path, description: str | None) -> None:
 def _serve(options: argparse.Namespace, config: Path) -> None:
     args = {**config_args(config), **dict(_setting(text) for text in options.setting)}
     if options.run is not None:
-        args |= {"artifacts": str(options.run / "artifacts"), "prefixes": {"demo": demo_prefix(options.run)}}
+        artifacts = RunFolder(Store(str(options.run))).artifacts
+        args |= {"artifacts": str(artifacts), "prefixes": {"demo": demo_prefix(options.run)}}
     settings = checked(args)
     if settings.keys is None and options.host != "127.0.0.1":
         raise ConfigError(f"--host {options.host}: without a key file the server listens on 127.0.0.1 only")

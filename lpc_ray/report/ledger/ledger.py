@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from lpc_ray.errors import DataError
-from lpc_ray.records import Outcome
+from lpc_ray.records import Outcome, Tally
 from lpc_ray.report.ledger.row import Row, held_out_fields
-from lpc_ray.report.significance import SCORED
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,14 +153,14 @@ def _arm_row(arm: ArmRecord) -> Row:
 
 
 def _baseline_row(baseline: BaselineRecord, is_sized: bool) -> Row:
-    tune = [outcome for outcome in baseline.tune if outcome.verdict in SCORED]
+    tune = Tally.of(baseline.tune)
     return Row(
         kind="baseline",
         name=f"{baseline.name}-p{baseline.num_tokens}" if is_sized else baseline.name,
         status="measured" if baseline.held_out else "no held-out outcomes",
         num_tokens=baseline.num_tokens,
-        tune_passed=sum(outcome.passed for outcome in tune) if tune else None,
-        tune_total=sum(outcome.total for outcome in tune) if tune else None,
+        tune_passed=tune.passed if tune.total else None,
+        tune_total=tune.total or None,
         prefix_bytes=baseline.prefix_bytes,
         placeholders_counted="no",
         trace_generation_seconds=0.0,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from lpc_ray.records import Outcome
+from lpc_ray.records import Outcome, Tally
 from lpc_ray.report.significance import SCORED, passes, wilson
 
 Convention = Literal["yes", "no", "unknown"]
@@ -108,13 +108,13 @@ def held_out_fields(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """The fields of a Row that come from held-out outcomes; those of unscored cases are a count only."""
     scored = [outcome for outcome in outcomes if outcome.verdict in SCORED]
     uncounted = dict(Counter(outcome.verdict for outcome in outcomes if outcome.verdict not in SCORED))
-    passed, total = sum(outcome.passed for outcome in scored), sum(outcome.total for outcome in scored)
-    if not total:
+    tally = Tally.of(outcomes)
+    if not tally.total:
         return {"uncounted_verdicts": uncounted}
     prompt = sum(outcome.prompt_tokens for outcome in scored) / len(scored)
     generated = sum(outcome.generated_tokens for outcome in scored) / len(scored)
     return {
-        **score_fields(passed, total),
+        **score_fields(tally.passed, tally.total),
         "uncounted_verdicts": uncounted,
         "cases": passes(outcomes) if all(outcome.total == 1 for outcome in scored) else None,
         "prompt_tokens": prompt,
