@@ -54,7 +54,7 @@ check: install
 
 # build/docs/index.html; a link or anchor that leads nowhere is an error.
 docs: install
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 test: sandbox check
 	$(BIN)/python -m pytest -q --durations=25 tests/integration tests/e2e
