@@ -8,7 +8,7 @@ LOCK := cluster/requirements-cpu.lock
 # GSM8K, LongHealth and SkillsBench as downloaded, in folders gsm8k/, longhealth/ and skillsbench/.
 LPC_DATASETS ?= datasets
 
-.PHONY: demo serve test test-long test-datasets check unit install sandbox browser
+.PHONY: demo serve test test-long test-datasets check unit docs install sandbox browser
 .DEFAULT_GOAL := demo
 
 install: $(VENV)/.installed
@@ -49,7 +49,12 @@ check: install
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+	$(MAKE) docs
 	$(MAKE) unit
+
+# build/docs/index.html; a link or anchor that leads nowhere is an error.
+docs: install
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 test: sandbox check
 	$(BIN)/python -m pytest -q --durations=25 tests/integration tests/e2e
