@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import ray
 
 from lpc_ray.adapters.pipeline.context import RunContext
+from lpc_ray.adapters.pipeline.stage import stage
 from lpc_ray.adapters.ray.induction import BatchDone, TraceWork, induce
 from lpc_ray.induction.base import Unit
 from lpc_ray.run.arms import TraceSet
@@ -18,6 +19,7 @@ SECONDS_BETWEEN_LINES = 2
 Work = list[tuple[TraceSet, list[Unit]]]
 
 
+@stage()
 def make_traces(context: RunContext) -> None:
     """Make the missing traces of every trace set; those that need no teacher come first, while it starts.
 
@@ -40,6 +42,7 @@ def make_traces(context: RunContext) -> None:
         plan.check_teacher_tokens(one, told["teacher_tokens"])
 
 
+@stage(needs_ray=False)
 def show_quality(context: RunContext) -> None:
     """Print the quality of every trace set."""
     for record in induction_reports(context.plan, context.run):

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 import ray
 
 from lpc_ray.adapters.pipeline.context import RunContext
+from lpc_ray.adapters.pipeline.stage import stage
 from lpc_ray.adapters.ray.sweep import score_of
 from lpc_ray.adapters.ray.tasks import measure_drift
 from lpc_ray.artifacts.handles import set_handle
@@ -31,7 +32,8 @@ from lpc_ray.verification.outcomes import Subject
 Wanted = list[tuple[str, Subject, str]]  # what to call it in the terminal, what to verify, on which split
 
 
-def verify_baselines(context: RunContext, splits: tuple[str, ...] = ("tune", "held_out")) -> None:
+@stage()
+def verify_baselines(context: RunContext) -> None:
     """Verify the bare model, the document in the prompt, untrained prefixes, and the LPCs the recipe names."""
     plan = context.plan
     for line in plan.benchmark.readiness():
@@ -42,12 +44,11 @@ def verify_baselines(context: RunContext, splits: tuple[str, ...] = ("tune", "he
         for initializer, size in untrained(plan)
     ]
     subjects += [(handle, 0, _adopted(context, handle)) for handle in library_handles(plan)]
-    _verify(
-        context,
-        [(f"{name} {size or ''}".strip(), subject, split) for name, size, subject in subjects for split in splits],
-    )
+    named = [(f"{name} {size or ''}".strip(), subject) for name, size, subject in subjects]
+    _verify(context, [(name, subject, split) for name, subject in named for split in ("tune", "held_out")])
 
 
+@stage()
 def verify_held_out(context: RunContext) -> None:
     """Name each arm's best step by a handle, and verify it on the held-out cases, which nothing before this reads."""
     wanted = []
@@ -59,6 +60,7 @@ def verify_held_out(context: RunContext) -> None:
     _verify(context, wanted)
 
 
+@stage()
 def gate_arms(context: RunContext) -> None:
     """Measure what each arm's best step does off its source, put it to the gate, and write both into its artifact."""
     if context.recipe.off_source is None and context.recipe.gate is None:
