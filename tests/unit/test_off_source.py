@@ -16,7 +16,7 @@ from lpc_ray.verification.drift import kl_drift, text_row
 from lpc_ray.verification.gate import judge, require_passed
 from lpc_ray.verification.off_source import OffSource, abstains, damage
 from lpc_ray.verification.off_source import load as load_off_source
-from lpc_ray.verification.outcomes import OutcomeStore, Subject, Verifier
+from lpc_ray.verification.outcomes import Answerer, OutcomeStore, Verifier
 from tests import tiny
 from tests.replies import Scripted
 from tests.tiny import tiny_model
@@ -55,8 +55,8 @@ def off_source(tmp_path) -> OffSource:
 
 def test_damage_is_told_against_the_bare_model(tmp_path, off_source):
     verifier = Verifier(off_source, OutcomeStore(Store(str(tmp_path / "run")), "p"), None, 8)
-    bare = verifier.verify(Subject("bare"), "held_out", Scripted("Paris", "I do not know"))
-    told = verifier.verify(Subject("told"), "held_out", Scripted("The map room", "It is 12"))
+    bare = verifier.verify(Answerer("bare"), "held_out", Scripted("Paris", "I do not know"))
+    told = verifier.verify(Answerer("told"), "held_out", Scripted("The map room", "It is 12"))
     found = damage(off_source, bare, told, 0.5, 40)
     assert (found.accuracy_bare, found.accuracy, found.accuracy_change) == (1, 0, -1)
     assert (found.abstention_bare, found.abstention) == (1, 0)
@@ -105,7 +105,7 @@ def test_drift_is_the_kl_of_transformers_own_logits_with_the_text_in_the_prompt(
 
 def test_gate_verdicts_name_what_stood_in_the_way(tmp_path, off_source):
     verifier = Verifier(off_source, OutcomeStore(Store(str(tmp_path / "run")), "p"), None, 8)
-    bare = verifier.verify(Subject("bare"), "held_out", Scripted("Paris", "I do not know"))
+    bare = verifier.verify(Answerer("bare"), "held_out", Scripted("Paris", "I do not know"))
     found = damage(off_source, bare, bare, 0.25, 40)
     gate = GateRecipe(min_held_out=0.5, max_kl_drift=0.3, max_accuracy_drop=0.1, min_abstention=0.5)
     assert judge(gate, 0.5, found).passed
