@@ -1,6 +1,6 @@
 """MLflow: a parent run per job, a child per arm, written by the driver alone.
 
-A rerun finds its runs again by fingerprint and arm id and logs only what is missing, so a step is never told twice.
+A rerun finds its runs again by fingerprint and arm id and logs only what is missing, so a step is never logged twice.
 """
 
 import logging
@@ -74,7 +74,7 @@ class Tracker:
         if result["step"] in {metric.step for metric in self._client.get_metric_history(run, _TUNE["score"])}:
             return
         names = {**_TUNE, **{name: name for name in _TRAINING}}
-        values = {told: result[name] for name, told in names.items() if result.get(name) is not None}
+        values = {metric: result[name] for name, metric in names.items() if result.get(name) is not None}
         metrics = [Metric(name, float(value), mlflow_time(), result["step"]) for name, value in values.items()]
         tag = RunTag(f"artifact.step_{result['step']}", result["digest"])
         self._client.log_batch(run, metrics=metrics, tags=[tag])

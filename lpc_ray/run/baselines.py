@@ -20,9 +20,9 @@ def prompt_baselines(plan: Plan) -> list[tuple[str, int, Answerer]]:
     max_tokens = plan.config.recipe.verification.max_tokens
     taken = plan.longest_question + max_tokens + plan.benchmark.added_tokens(max_tokens) + TEMPLATE_TOKENS
     if len(plan.material) + taken <= plan.config.cluster.engine.max_model_len:
-        found.append(("full_document", 0, _told(plan, "full_document", None)))
+        found.append(("full_document", 0, _with_document(plan, "full_document", None)))
     for size in shorter_sizes(plan):
-        found.append(("truncated", size, _told(plan, f"truncated-{size}", size)))
+        found.append(("truncated", size, _with_document(plan, f"truncated-{size}", size)))
     return found
 
 
@@ -40,8 +40,8 @@ def untrained_name(initializer: InitializerName) -> str:
 def untrained_key(plan: Plan, initializer: InitializerName, num_tokens: int) -> str:
     """Under which name the run remembers an untrained prefix."""
     recipe = plan.config.recipe
-    told = [recipe.model.model_dump(mode="json"), recipe.prefix.model_dump(mode="json"), plan.material, num_tokens]
-    return f"{initializer}-{digest_of(*told, plan.starts.digests.get(initializer))}"
+    parts = [recipe.model.model_dump(mode="json"), recipe.prefix.model_dump(mode="json"), plan.material, num_tokens]
+    return f"{initializer}-{digest_of(*parts, plan.starts.digests.get(initializer))}"
 
 
 def library_handles(plan: Plan) -> tuple[str, ...]:
@@ -88,7 +88,7 @@ def shorter_sizes(plan: Plan) -> list[int]:
     return sorted({arm.num_tokens for arm in plan.arms if arm.num_tokens <= len(plan.material)})
 
 
-def _told(plan: Plan, name: str, num_tokens: int | None) -> Answerer:
+def _with_document(plan: Plan, name: str, num_tokens: int | None) -> Answerer:
     text = plan.document_text
     if num_tokens is not None:
         text = plan.tokenizer.decode(plan.material[:num_tokens])

@@ -43,9 +43,9 @@ def test_a_gsm8k_trace_asks_with_the_verifiers_prompt():
 def test_longhealths_twenty_questions_have_five_options_and_the_transcribed_answers():
     path = SHARED / "longhealth" / "patient_03_questions.transcribed.json"
     patient = longhealth.read_patients(path)["patient_03"]
-    told = json.loads(path.read_text())["questions"]
+    questions = json.loads(path.read_text())["questions"]
     assert patient.name == "Mr. John Williams" and len(patient.questions) == 20
-    for question, raw in zip(patient.questions, told, strict=True):
+    for question, raw in zip(patient.questions, questions, strict=True):
         assert raw[f"answer_{question.correct.lower()}"].strip() == raw["correct"].strip()
         assert all(option in longhealth.prompt(question) for option in question.options)
 

@@ -126,19 +126,19 @@ site.mkdir(parents=True)
 def test_a_reply_that_is_wrong_or_means_harm_fails_at_its_stage(tmp_path, reply, stage):
     seconds = 3 if stage == "timeout" else 30
     verifier = _verifier(tmp_path, attempts=1, seconds=seconds, test_seconds=120)
-    before = {told["pid"] for told in _living()}
+    before = {process["pid"] for process in _living()}
     [outcome] = verifier.verify(Answerer("s"), "tune", Scripted(reply))
     assert (outcome.verdict, outcome.passed, outcome.total) == ("fail", 0, 7)
     assert outcome.stage == stage
     deadline = time.monotonic() + 10
-    while any(told["name"] == "bwrap" and told["pid"] not in before for told in _living()):
+    while any(process["name"] == "bwrap" and process["pid"] not in before for process in _living()):
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
 
 def _living() -> list[dict]:
-    told = [process.info for process in psutil.process_iter(["pid", "name", "status"])]
-    return [each for each in told if each["status"] != psutil.STATUS_ZOMBIE]
+    processes = [process.info for process in psutil.process_iter(["pid", "name", "status"])]
+    return [each for each in processes if each["status"] != psutil.STATUS_ZOMBIE]
 
 
 def _task(folder: Path, test: str, solve: str | None = "echo done > /root/out") -> Path:

@@ -41,14 +41,14 @@ def test_a_skill_is_verified_by_its_tasks_and_its_prefix_is_put_to_the_gate(tmp_
     report = json.loads((tmp_path / "skill" / "report.json").read_text())
     [arm] = report["arms"]
     assert arm["total"] == 11 and arm["tune_total"] == 7
-    told = read_manifest(tmp_path / "skill" / "artifacts" / arm["digest"])
-    off = told.verification["off_source"]
+    manifest = read_manifest(tmp_path / "skill" / "artifacts" / arm["digest"])
+    off = manifest.verification["off_source"]
     assert 0 < off["kl_drift"] < 100 and off["accuracy"] in (0, 0.5, 1) and off["abstention"] in (0, 1)
-    assert told.verification["gate"]["thresholds"]["min_held_out"] == 0.5
-    assert told.verification["gate"]["passed"] is (arm["score"] >= 0.5)
+    assert manifest.verification["gate"]["thresholds"]["min_held_out"] == 0.5
+    assert manifest.verification["gate"]["passed"] is (arm["score"] >= 0.5)
     if arm["score"] < 0.5:
         with pytest.raises(ArtifactError, match="got held_out"):
-            require_passed(told, "here")
+            require_passed(manifest, "here")
 
     again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert again.returncode == 0 and "starting" not in again.stdout, again.stdout + again.stderr

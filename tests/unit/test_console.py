@@ -41,7 +41,7 @@ def test_other_errors_keep_their_traceback():
 
 def test_time_left_is_that_of_the_steps_taken_since_the_first_report():
     pace = Pace(["a", "b"], last_step=32)
-    # Checkpoints 0, 1, 2 and 4 are told together: their time was before the clock began.
+    # Checkpoints 0, 1, 2 and 4 are reported together: their time was before the clock began.
     assert [pace.left("a", 4, False, now=100.0 + n / 100) for n in range(4)] == [None] * 4
     assert pace.left("a", 24, False, now=160.0) == (160.0 - 100.0) / 20 * (8 + 32)
     assert pace.left("a", 24, False, now=160.0) == 120.0, "a second checkpoint of the same batch changes nothing"
@@ -111,8 +111,8 @@ def test_a_program_that_is_told_to_end_cleans_up_first(how):
     program = _run("time.sleep(60)")
     assert program.stdout.readline() == "started\n"
     program.send_signal(how)
-    _, told = program.communicate(timeout=60)
-    cleaned, line = told.splitlines()
+    _, output = program.communicate(timeout=60)
+    cleaned, line = output.splitlines()
     assert cleaned == "cleaned" and line.startswith("interrupted: ") and program.returncode == 130
 
 
@@ -129,8 +129,8 @@ def test_another_broken_pipe_keeps_its_traceback():
 
 
 def test_what_the_terminals_encoding_lacks_is_escaped():
-    told, errors = _run("print('a → b')", PYTHONIOENCODING="ascii").communicate(timeout=60)
-    assert told.splitlines()[-1] == r"a \u2192 b" and errors == "cleaned\n"
+    output, errors = _run("print('a → b')", PYTHONIOENCODING="ascii").communicate(timeout=60)
+    assert output.splitlines()[-1] == r"a \u2192 b" and errors == "cleaned\n"
 
 
 def test_an_error_does_not_steer_the_terminal(capsys):

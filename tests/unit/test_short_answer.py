@@ -110,7 +110,7 @@ def test_scores_wanted_together_come_in_order_and_are_asked_once(tmp_path):
     verifier = Verifier(benchmark, OutcomeStore(Store(str(tmp_path)), "p"), None, 8)
     knows, asked = Answerer("knows", document="knows"), Scripted("a thing")
     wanted = [(knows, "tune"), (Answerer("other"), "held_out"), (knows, "tune")]
-    told = verifier.verify_all(wanted, asked)
-    assert [[outcome.case_id for outcome in outcomes] for outcomes in told] == [["c1"], ["c2"], ["c1"]]
-    assert len(asked.asked) == 2 and verifier.verify_all(wanted, asked) == told and len(asked.asked) == 2
+    verified = verifier.verify_all(wanted, asked)
+    assert [[outcome.case_id for outcome in outcomes] for outcomes in verified] == [["c1"], ["c2"], ["c1"]]
+    assert len(asked.asked) == 2 and verifier.verify_all(wanted, asked) == verified and len(asked.asked) == 2
     assert verifier.verify_all([], asked) == []

@@ -78,8 +78,8 @@ def _verifier(tmp_path, recipe: VerificationRecipe, system: str | None = None) -
         ("#### Step 3: 18", "18"),
         ("#### 18<|im_end|>", "18"),
         *(
-            (f"#### {told}", None)
-            for told in (
+            (f"#### {answer}", None)
+            for answer in (
                 "3/4",
                 "3 / 4",
                 "\\frac{3}{4}",
@@ -268,8 +268,8 @@ def test_short_answers_keep_their_protocol(tmp_path):
     path = tmp_path / "cases.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
     benchmark = build_benchmark(VerificationRecipe(cases=str(path)))
-    told = [[row["id"], row["question"], row["answers"], row["split"]] for row in rows]
-    assert protocol_of(benchmark, "", 24, {"id": "m"}) == digest_of("short_answer/3", told, "", 24, {"id": "m"})
+    cases = [[row["id"], row["question"], row["answers"], row["split"]] for row in rows]
+    assert protocol_of(benchmark, "", 24, {"id": "m"}) == digest_of("short_answer/3", cases, "", 24, {"id": "m"})
 
 
 def test_a_prefix_gets_exactly_the_prompt_of_the_bare_model(tmp_path, gsm8k_file):
@@ -279,9 +279,9 @@ def test_a_prefix_gets_exactly_the_prompt_of_the_bare_model(tmp_path, gsm8k_file
     case = verifier.benchmark.cases[0]
     bare = verifier.ask(Answerer("no_context"), case)
     prefixed = verifier.ask(Answerer("d", prefix=PrefixRef("d", "folder", 8)), case)
-    told = verifier.ask(Answerer("full", document="the text"), case)
+    full = verifier.ask(Answerer("full", document="the text"), case)
     assert bare.messages == prefixed.messages and prefixed.prefix is not None
-    assert told.messages[0] == {"role": "system", "content": "the text"} and told.messages[1:] == bare.messages[1:]
+    assert full.messages[0] == {"role": "system", "content": "the text"} and full.messages[1:] == bare.messages[1:]
 
 
 @pytest.mark.parametrize(

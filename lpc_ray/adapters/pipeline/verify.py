@@ -84,21 +84,21 @@ def _damage(context: RunContext, arm: Arm, digest: str) -> off_source.Damage | N
     benchmark, verifier = plan.off_source, off_source_verifier(plan, run)
     bare = verifier.verify(Answerer("no_context"), off_source.SPLIT, machines.pool.generate)
     answerer = context.prefix(digest, arm.num_tokens)
-    told = verifier.verify(answerer, off_source.SPLIT, machines.pool.generate)
+    with_prefix = verifier.verify(answerer, off_source.SPLIT, machines.pool.generate)
     asks = [verifier.ask(Answerer("no_context"), case) for case in benchmark.cases]
     texts = [(list(ask.messages), outcome.reply) for ask, outcome in zip(asks, bare, strict=True)]
     drift, tokens = ray.get(
         machines.beside_training(measure_drift).remote(machines.group_setup(), answerer.prefix.folder, texts)
     )
-    damage = set_damage(plan, run, digest, off_source.damage(benchmark, bare, told, drift, tokens))
+    damage = set_damage(plan, run, digest, off_source.damage(benchmark, bare, with_prefix, drift, tokens))
     context.say("damage", f"{arm.name}: {damage.words()}")
     return damage
 
 
 def _verify(context: RunContext, wanted: Wanted) -> None:
-    """Verify where no outcome is stored, and tell each score as it is known.
+    """Verify where no outcome is stored, and print each score as it is known.
 
-    Held-out cases tell what a request costs, so their batches have the engine for themselves; the others share it.
+    Held-out cases measure what a request costs, so their batches have the engine for themselves; the others share it.
     """
     splits = {case.split for case in context.plan.cases}
     verifier = context.verifier

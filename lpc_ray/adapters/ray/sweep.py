@@ -109,8 +109,8 @@ def run_trial(config: dict[str, Any], setup: TrialSetup) -> None:
 
 def _verify_and_report(setup: TrialSetup, arm: Arm, checkpoints: list[Checkpoint], is_replayed: bool) -> None:
     answerers = [prefix_answerer(setup.run, one.digest, arm.num_tokens, setup.cache) for one in checkpoints]
-    told = setup.verifier.verify_all([(answerer, "tune") for answerer in answerers], setup.pool.generate)
-    for checkpoint, outcomes in zip(checkpoints, told, strict=True):
+    verified = setup.verifier.verify_all([(answerer, "tune") for answerer in answerers], setup.pool.generate)
+    for checkpoint, outcomes in zip(checkpoints, verified, strict=True):
         pace = {"trained_step": checkpoints[-1].step, "is_replayed": is_replayed}
         tune.report({**asdict(checkpoint), **score_of(outcomes), **pace, "arm": arm.name})
 
@@ -122,7 +122,7 @@ def score_of(outcomes: tuple[Outcome, ...]) -> dict[str, float]:
 
 
 class SweepWatcher(Callback):
-    """In the driver: tells the desk of ended trials, stores how arms ended, and hands every result on."""
+    """In the driver: reports ended trials to the desk, stores how arms ended, and hands every result on."""
 
     def __init__(self, trials: TrialSetup, on_result: Callable[[Arm, dict], None], on_end: Callable[[Arm, dict], None]):
         self.trials = trials
