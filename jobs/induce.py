@@ -5,9 +5,10 @@ from lpc_ray.cli.jobs import run_job
 
 
 def work(plan, run):
+    from lpc_ray.adapters.pipeline.induce import make_traces, show_quality
     from lpc_ray.adapters.pipeline.pipeline import run_stages
 
-    run_stages(plan, run, "induce", "show_induction")
+    run_stages(plan, run, [make_traces, show_quality])
 
 
 def preview(plan, count):

@@ -12,8 +12,9 @@ from lpc_ray.terminal import Parser, exit_on_error
 
 def work(plan, run):
     from lpc_ray.adapters.pipeline.pipeline import run_stages
+    from lpc_ray.adapters.pipeline.report import write_report
 
-    run_stages(plan, run, "report")
+    run_stages(plan, run, [write_report])
 
 
 def compare(arguments: list[str]) -> None:

@@ -79,16 +79,16 @@ def _list(store: Store, options: argparse.Namespace) -> None:
             print(printable(f"{handle or '-':<36} {digest[:12] or '-':<12} {manifest}"))
             continue
         size = manifest.num_bytes / 2**20
-        told = f"{manifest.kind:<11} {manifest.num_tokens:>6} {size:>7.1f}  {manifest.identity.model_id}{_origin(manifest)}"
-        print(printable(f"{handle or '-':<36} {digest[:12]} {told}"))
+        columns = f"{manifest.kind:<11} {manifest.num_tokens:>6} {size:>7.1f}  {manifest.identity.model_id}{_origin(manifest)}"
+        print(printable(f"{handle or '-':<36} {digest[:12]} {columns}"))
 
 
 def _origin(manifest: "Manifest") -> str:
     """Where a prefix without a handle comes from: the recipe and step of an arm's checkpoint."""
-    told = manifest.provenance
-    parts = [told[name] for name in ("induction", "objective", "initializer") if name in told]
-    if "optimizer_steps" in told:
-        parts.append(f"seed {told.get('training_seed', '?')}, step {told['optimizer_steps']}")
+    provenance = manifest.provenance
+    parts = [provenance[name] for name in ("induction", "objective", "initializer") if name in provenance]
+    if "optimizer_steps" in provenance:
+        parts.append(f"seed {provenance.get('training_seed', '?')}, step {provenance['optimizer_steps']}")
     return f"  ({', '.join(map(str, parts))})" if parts else ""
 
 
@@ -103,18 +103,18 @@ def _inspect(store: Store, options: argparse.Namespace) -> None:
 
 
 def _reported(store: Store, digest: str) -> list[str]:
-    """What the report of the run whose folder this store is says of an LPC that was an arm's best."""
+    """What a run's report says of an LPC that was an arm's best; empty where the store is no run."""
     from lpc_ray.run.folder import REPORT
 
     if not store.exists(REPORT):
         return []
     report = store.read_json(REPORT)
     arms = report.get("arms") if isinstance(report, dict) else None
-    told = [arm for arm in arms if isinstance(arm, dict)] if isinstance(arms, list) else []
+    entries = [arm for arm in arms if isinstance(arm, dict)] if isinstance(arms, list) else []
     return [
         f"{'held-out':<18} {arm.get('passed')}/{arm['total']} as {arm.get('name')}, step {arm.get('best_step')} "
         f"({store.path(REPORT)})"
-        for arm in told
+        for arm in entries
         if arm.get("digest") == digest and arm.get("total")
     ]
 
@@ -144,13 +144,13 @@ def describe(manifest: "Manifest") -> str:
         ("  template", who.chat_template_hash),
         ("  rope", f"{who.rope}, up to {who.max_positions} positions"),
     ]
-    for title, told in (
+    for title, recorded in (
         ("provenance", manifest.provenance),
         ("costs", manifest.costs),
         ("verification", manifest.verification),
     ):
-        lines.append((title, "" if told else "none recorded"))
-        lines += [(f"  {name}", _short(value)) for name, value in sorted(told.items())]
+        lines.append((title, "" if recorded else "none recorded"))
+        lines += [(f"  {name}", _short(value)) for name, value in sorted(recorded.items())]
     return "\n".join(printable(f"{name:<18} {value}".rstrip()) for name, value in lines)
 
 
@@ -165,8 +165,8 @@ def _verify(store: Store, options: argparse.Namespace) -> None:
     from lpc_ray.model.files import text_config
     from lpc_ray.model.identity import model_identity
 
-    told = made_for(store, options.handle)
-    model, revision = (options.model, None) if options.model else (told.model_id, told.revision)
+    identity = made_for(store, options.handle)
+    model, revision = (options.model, None) if options.model else (identity.model_id, identity.revision)
     folder = resolve_model(model)
     manifest, keys, _ = load(store, options.handle, model_identity(folder, revision))
     check_room(text_config(folder, revision), manifest.num_tokens)

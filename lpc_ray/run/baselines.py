@@ -6,23 +6,23 @@ from lpc_ray.records import digest_of
 from lpc_ray.report.ledger.ledger import BaselineRecord
 from lpc_ray.run.folder import RunFolder
 from lpc_ray.run.plan import Plan
-from lpc_ray.verification.outcomes import OutcomeStore, Subject
+from lpc_ray.verification.outcomes import Answerer, OutcomeStore
 
 TEMPLATE_TOKENS = 128
 
 
-def prompt_baselines(plan: Plan) -> list[tuple[str, int, Subject]]:
-    """(name, tokens, subject) of the baselines that need no prefix: no context, whole document, document cut to P.
+def prompt_baselines(plan: Plan) -> list[tuple[str, int, Answerer]]:
+    """(name, tokens, answerer) of the baselines that need no prefix: no context, whole document, document cut to P.
 
     A document that leaves no room in the engine's context for question and reply has no row, one shorter than P is not cut.
     """
-    found = [("no_context", 0, Subject("no_context"))]
+    found = [("no_context", 0, Answerer("no_context"))]
     max_tokens = plan.config.recipe.verification.max_tokens
     taken = plan.longest_question + max_tokens + plan.benchmark.added_tokens(max_tokens) + TEMPLATE_TOKENS
     if len(plan.material) + taken <= plan.config.cluster.engine.max_model_len:
-        found.append(("full_document", 0, _told(plan, "full_document", None)))
+        found.append(("full_document", 0, _with_document(plan, "full_document", None)))
     for size in shorter_sizes(plan):
-        found.append(("truncated", size, _told(plan, f"truncated-{size}", size)))
+        found.append(("truncated", size, _with_document(plan, f"truncated-{size}", size)))
     return found
 
 
@@ -40,8 +40,8 @@ def untrained_name(initializer: InitializerName) -> str:
 def untrained_key(plan: Plan, initializer: InitializerName, num_tokens: int) -> str:
     """Under which name the run remembers an untrained prefix."""
     recipe = plan.config.recipe
-    told = [recipe.model.model_dump(mode="json"), recipe.prefix.model_dump(mode="json"), plan.material, num_tokens]
-    return f"{initializer}-{digest_of(*told, plan.starts.digests.get(initializer))}"
+    parts = [recipe.model.model_dump(mode="json"), recipe.prefix.model_dump(mode="json"), plan.material, num_tokens]
+    return f"{initializer}-{digest_of(*parts, plan.starts.digests.get(initializer))}"
 
 
 def library_handles(plan: Plan) -> tuple[str, ...]:
@@ -69,11 +69,11 @@ def baseline_records(plan: Plan, run: RunFolder) -> list[BaselineRecord]:
     """The baselines that have been verified, prompts first."""
     outcomes = OutcomeStore(run.outcomes(plan.protocol), plan.protocol)
 
-    def record(name: str, size: int, subject: str, prefix_bytes: int) -> BaselineRecord:
-        tune, held_out = outcomes.get(subject, "tune") or (), outcomes.get(subject, "held_out") or ()
+    def record(name: str, size: int, answerer: str, prefix_bytes: int) -> BaselineRecord:
+        tune, held_out = outcomes.get(answerer, "tune") or (), outcomes.get(answerer, "held_out") or ()
         return BaselineRecord(name, size, prefix_bytes, tune, held_out)
 
-    found = [record(name, size, subject.name, 0) for name, size, subject in prompt_baselines(plan)]
+    found = [record(name, size, answerer.name, 0) for name, size, answerer in prompt_baselines(plan)]
     keys = [(untrained_name(name), untrained_key(plan, name, size)) for name, size in untrained(plan)]
     for name, key in keys + [(handle, library_key(plan, handle)) for handle in library_handles(plan)]:
         digest = baseline_digest(run, key)
@@ -88,8 +88,8 @@ def shorter_sizes(plan: Plan) -> list[int]:
     return sorted({arm.num_tokens for arm in plan.arms if arm.num_tokens <= len(plan.material)})
 
 
-def _told(plan: Plan, name: str, num_tokens: int | None) -> Subject:
+def _with_document(plan: Plan, name: str, num_tokens: int | None) -> Answerer:
     text = plan.document_text
     if num_tokens is not None:
         text = plan.tokenizer.decode(plan.material[:num_tokens])
-    return Subject(f"{name}-{digest_of(text)}", document=text)
+    return Answerer(f"{name}-{digest_of(text)}", document=text)

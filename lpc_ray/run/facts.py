@@ -32,9 +32,9 @@ def run_facts(plan: Plan, when: Callable[[], str]) -> dict[str, Any]:
 def _cases(plan: Plan) -> str:
     """How many cases; where an answer is a fact, also how many facts, for cases that ask for one fact are not independent."""
     split = {name: [case for case in plan.cases if case.split == name] for name in ("tune", "held_out")}
-    told = f"{len(split['tune'])} to tune and stop by, {len(split['held_out'])} held out"
+    counts = f"{len(split['tune'])} to tune and stop by, {len(split['held_out'])} held out"
     if plan.config.recipe.verification.kind != "short_answer":
-        return told
+        return counts
     tune, held_out = ({case.answers for case in cases} for cases in split.values())
     shared = len(held_out & tune)
-    return f"{told}, which ask for {len(held_out)} answers, {shared} of them asked for in other words while tuning"
+    return f"{counts}, which ask for {len(held_out)} answers, {shared} of them asked for in other words while tuning"

@@ -58,7 +58,7 @@ def arm_record(plan: Plan, run: RunFolder, arm: Arm) -> ArmRecord:
         scores = tuple(score for score in scores if score.step <= end["step"])
     best = best_step(scores)
     checkpoints = {checkpoint.step: checkpoint for checkpoint in ArmStore(run.arm(arm.id)).checkpoints()}
-    told = trace_counts(plan, run, arm)
+    traces = trace_counts(plan, run, arm)
     held_out = (outcomes.get(best.digest, "held_out") or ()) if best else ()
     return ArmRecord(
         name=arm.name,
@@ -75,10 +75,10 @@ def arm_record(plan: Plan, run: RunFolder, arm: Arm) -> ArmRecord:
         steps=scores,
         held_out=held_out,
         prefix_bytes=_prefix_bytes(run, best.digest) if best else 0,
-        trace_generation_seconds=told["seconds"],
-        teacher_tokens=told["teacher_tokens"],
-        trace_rows=told["rows"],
-        dropped_rows=told["dropped"],
+        trace_generation_seconds=traces["seconds"],
+        teacher_tokens=traces["teacher_tokens"],
+        trace_rows=traces["rows"],
+        dropped_rows=traces["dropped"],
         target_tokens_seen=checkpoints[scores[-1].step].targets_seen if scores else 0,
         expected_requests=plan.config.report.expected_requests,
         observed_requests=_observed(plan).get(arm.name),
@@ -114,16 +114,16 @@ def trace_counts(plan: Plan, run: RunFolder, arm: Arm) -> dict[str, Any]:
 
     Where `training.teacher_tokens` takes part of the source's trace set, the counts are of that part, the seconds of all.
     """
-    told: dict[str, Any] = {"rows": 0, "teacher_tokens": 0, "seconds": 0.0, "dropped": {}}
+    summed: dict[str, Any] = {"rows": 0, "teacher_tokens": 0, "seconds": 0.0, "dropped": {}}
     for one in arm.trace_sets:
         budget = None if one.family == GENERAL else plan.config.recipe.training.teacher_tokens
         counts = TraceStore(run.traces(one.id)).summary(budget)
-        told["rows"] += counts["rows"]
-        told["teacher_tokens"] += counts["teacher_tokens"]
-        told["seconds"] += induction_record(run, one).get("seconds", 0.0)
+        summed["rows"] += counts["rows"]
+        summed["teacher_tokens"] += counts["teacher_tokens"]
+        summed["seconds"] += induction_record(run, one).get("seconds", 0.0)
         for reason, count in counts["dropped"].items():
-            told["dropped"][reason] = told["dropped"].get(reason, 0) + count
-    return told
+            summed["dropped"][reason] = summed["dropped"].get(reason, 0) + count
+    return summed
 
 
 def _observed(plan: Plan) -> dict[str, int]:
@@ -132,14 +132,14 @@ def _observed(plan: Plan) -> dict[str, int]:
 
 
 def _off_source_fields(plan: Plan, run: RunFolder, digest: str) -> dict[str, Any]:
-    """The ledger's columns on what a prefix does off its source, and the gate's word as the artifact tells it."""
+    """The ledger's columns on what a prefix does off its source, and the gate's verdict as the artifact has it."""
     damage = damage_of(plan, run, digest)
     fields: dict[str, Any] = {}
     if damage is not None:
         fields = {name: getattr(damage, name) for name in OFF_SOURCE_FIELDS}
-    told = stored_manifest(run.artifacts, digest).verification.get("gate")
-    if told:
-        fields["gate"] = "passed" if told["passed"] else "; ".join(told["reasons"])
+    gate = stored_manifest(run.artifacts, digest).verification.get("gate")
+    if gate:
+        fields["gate"] = "passed" if gate["passed"] else "; ".join(gate["reasons"])
     return fields
 
 

@@ -16,8 +16,8 @@ INDUCTION_FILE = "induction.json"
 def add_induction_seconds(run: RunFolder, one: TraceSet, seconds: float) -> None:
     """Beside the traces of `one`: what its induction took, added to what it took before."""
     record = induction_record(run, one)
-    told = {"family": one.family, "induction_seed": one.induction_seed, "seconds": record.get("seconds", 0.0) + seconds}
-    run.traces(one.id).write_json(INDUCTION_FILE, {**record, **told})
+    cost = {"family": one.family, "induction_seed": one.induction_seed, "seconds": record.get("seconds", 0.0) + seconds}
+    run.traces(one.id).write_json(INDUCTION_FILE, {**record, **cost})
 
 
 def judge_induction(plan: Plan, run: RunFolder, one: TraceSet) -> None:
@@ -32,8 +32,8 @@ def judge_induction(plan: Plan, run: RunFolder, one: TraceSet) -> None:
         text_of=lambda ids: plan.tokenizer.decode(ids, skip_special_tokens=True),
         source_of=lambda digest: None if one.family == GENERAL else sources.get(digest, plan.document_text),
     )
-    told = {"judged_rows": len(rows), "quality": asdict(found)}
-    run.traces(one.id).write_json(INDUCTION_FILE, {**record, **told})
+    judged = {"judged_rows": len(rows), "quality": asdict(found)}
+    run.traces(one.id).write_json(INDUCTION_FILE, {**record, **judged})
 
 
 def induction_record(run: RunFolder, one: TraceSet) -> dict[str, Any]:

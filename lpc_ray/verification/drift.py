@@ -39,10 +39,10 @@ def kl_drift(
     total, count = 0.0, 0
     for window in pack(rows, max(window_tokens, max(len(row.token_ids) for row in rows))):
         windows = collate([window])
-        bare, told = (
+        bare, with_prefix = (
             torch.log_softmax(target_logits(backbone, prefix.to(device), windows).float(), dim=-1)
             for prefix in (empty, whole)
         )
-        total += float((bare.exp() * (bare - told)).sum())
+        total += float((bare.exp() * (bare - with_prefix)).sum())
         count += bare.shape[0]
     return total / count, count

@@ -40,7 +40,7 @@ def judge(gate: GateRecipe, held_out: float | None, damage: Damage | None) -> Ga
 
 def require_passed(manifest: Manifest, where: str) -> None:
     """Raises: ArtifactError for a prefix that no gate let through."""
-    told: dict[str, Any] = manifest.verification.get("gate") or {}
-    if not told.get("passed"):
-        reasons = "; ".join(told.get("reasons", [])) or "it was never put to a gate"
+    verdict: dict[str, Any] = manifest.verification.get("gate") or {}
+    if not verdict.get("passed"):
+        reasons = "; ".join(verdict.get("reasons", [])) or "it was never put to a gate"
         raise ArtifactError(f"{where}: prefix {manifest.digest} has not passed the publish gate: {reasons}")

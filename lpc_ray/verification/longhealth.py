@@ -28,7 +28,7 @@ _LETTER = re.compile(
 )
 _CAPITAL = re.compile(r"\b[A-E]\b")
 # Around the letter of "answer: B", from left to right: what turns the naming round, the nouns, a second letter beside it, and
-# what tells a letter from a word.
+# what sets a letter apart from a word.
 _DENIED = r"\b(?:neither|nor|not|never|than|except|exclude|eliminate|rule out)\s+|n[’']t\s+"
 _NOUNS = r"\b(?:answer|(?P<noun>option|letter|choice))(?:\s+(?:is|(?P<apposed>option|letter|choice)))*(?:\s*:)?"
 _BESIDE = r"[)\]]?(?:\s+(?:or|and)\s+|/)(?:option\s+)?[(\[]?(?-i:(?P<other>[A-E]))\b"

@@ -41,7 +41,7 @@ class OffSource(Benchmark):
 
 
 def abstains(reply: str) -> bool:
-    """Whether a reply says that it cannot tell."""
+    """Whether a reply says that it does not know."""
     return _ABSTAINS.search(reply.replace("’", "'")) is not None
 
 

@@ -117,9 +117,9 @@ class DistinctCases:
 
     def add(self, case: Case, where: str) -> None:
         """Raises: DataError for an id or a question, normalised, that was there before."""
-        told = {f"id {case.id}": f"id {case.id!r}"}
-        told[f"question {' '.join(normalise(case.question))}"] = f"question {case.question!r}"
-        for key, shown in told.items():
+        shown_as = {f"id {case.id}": f"id {case.id!r}"}
+        shown_as[f"question {' '.join(normalise(case.question))}"] = f"question {case.question!r}"
+        for key, shown in shown_as.items():
             if key in self.seen:
                 raise DataError(f"{where}: got {shown} again (first on {self.seen[key]})")
             self.seen[key] = where.removeprefix(self.file)

@@ -65,14 +65,14 @@ class SkillsBench(Benchmark):
 
     def caveats(self) -> list[str]:
         untested = "got no tests (test_*.py), so its outcomes will be empty: they are not scored"
-        told = [f"task {name}: {untested}" for name, task in self.tasks.items() if task.tests is None]
+        lines = [f"task {name}: {untested}" for name, task in self.tasks.items() if task.tests is None]
         for name, task in self.tasks.items():
             shared = leaked(task.instruction, task.skills)
             if shared:
-                told.append(
+                lines.append(
                     f"task {name}: its instruction holds words of the skill, which every arm then has: {shared!r}"
                 )
-        return told
+        return lines
 
     def without_sandbox(self) -> "SkillsBench":
         return replace(self, rules=replace(self.rules, unsandboxed=True))

@@ -14,7 +14,7 @@ from lpc_ray.sources.conversations import read_conversations
 from lpc_ray.sources.documents import read_documents
 from lpc_ray.storage import Store
 from lpc_ray.verification import build_benchmark
-from lpc_ray.verification.outcomes import OutcomeStore, Subject, Verifier
+from lpc_ray.verification.outcomes import Answerer, OutcomeStore, Verifier
 from tests.replies import Scripted
 
 SHARED = Path(os.environ["LPC_DATASETS"])
@@ -93,5 +93,5 @@ def test_the_real_tasks_come_without_tests_and_are_empty(tmp_path):
     settings = {"tune": ["weighted-gdp-calc"], "seconds": 30}
     recipe = VerificationRecipe(kind="skillsbench", cases=str(SHARED / "skillsbench"), settings=settings)
     verifier = Verifier(build_benchmark(recipe), OutcomeStore(Store(str(tmp_path / "run")), "p"), None, 512)
-    [outcome] = verifier.verify(Subject("s"), "tune", Scripted("x"))
+    [outcome] = verifier.verify(Answerer("s"), "tune", Scripted("x"))
     assert outcome.verdict == "empty"

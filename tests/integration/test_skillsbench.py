@@ -11,7 +11,7 @@ from lpc_ray.errors import ConfigError, VerificationError
 from lpc_ray.sources.skillsbench import read_tasks
 from lpc_ray.storage import Store
 from lpc_ray.verification import build_benchmark, skillsbench
-from lpc_ray.verification.outcomes import OutcomeStore, Subject, Verifier
+from lpc_ray.verification.outcomes import Answerer, OutcomeStore, Verifier
 from lpc_ray.verification.sandbox.task_runner import Rules, preflight
 from tests.replies import Scripted
 
@@ -46,14 +46,14 @@ def test_the_reference_passes_and_doing_nothing_fails(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_reply_with_the_references_program_passes_all_tests(tmp_path, name):
-    [outcome] = _verifier(tmp_path, tune=[name]).verify(Subject("s"), "tune", Scripted(_block(_solution(name))))
+    [outcome] = _verifier(tmp_path, tune=[name]).verify(Answerer("s"), "tune", Scripted(_block(_solution(name))))
     assert outcome.verdict == "pass" and outcome.passed == outcome.total >= 5
     assert outcome.figures == {"reward": 1.0, "attempts": 1, "cap_hit": 0.0}
 
 
 def test_half_of_the_work_scores_the_tests_it_passes_and_no_reward(tmp_path):
     code = _solution("survey-units").replace("0.60", "0.00")
-    [outcome] = _verifier(tmp_path).verify(Subject("s"), "tune", Scripted(_block(code)))
+    [outcome] = _verifier(tmp_path).verify(Answerer("s"), "tune", Scripted(_block(code)))
     assert (outcome.verdict, outcome.stage, outcome.passed, outcome.total) == ("fail", "wrong_output", 5, 7)
     assert outcome.figures["reward"] == 0
 
@@ -61,14 +61,14 @@ def test_half_of_the_work_scores_the_tests_it_passes_and_no_reward(tmp_path):
 def test_errors_are_fed_back_for_three_attempts_and_tokens_add_up(tmp_path):
     broken, right = _block("import nowhere"), _block(_solution("survey-units"))
     scripted = Scripted("No program.", broken, right)
-    [outcome] = _verifier(tmp_path).verify(Subject("s"), "tune", scripted)
+    [outcome] = _verifier(tmp_path).verify(Answerer("s"), "tune", scripted)
     assert outcome.verdict == "pass" and outcome.figures["attempts"] == 3 and outcome.prompt_tokens == 15
     assert [len(ask.messages) for ask in scripted.asked] == [1, 3, 3]
     assert "no ```python block" in scripted.asked[1].messages[-1]["content"]
     assert "No module named 'nowhere'" in scripted.asked[2].messages[-1]["content"]
 
     again = Scripted(broken)
-    [outcome] = _verifier(tmp_path).verify(Subject("t"), "tune", again)
+    [outcome] = _verifier(tmp_path).verify(Answerer("t"), "tune", again)
     assert (outcome.verdict, outcome.stage, len(again.asked)) == ("fail", "exec_error", 3)
     assert (outcome.passed, outcome.total) == (0, 7)
 
@@ -76,7 +76,7 @@ def test_errors_are_fed_back_for_three_attempts_and_tokens_add_up(tmp_path):
 def test_a_later_attempt_finds_its_inputs_untouched(tmp_path):
     vandal = "import os\nfor name in os.listdir('/root'): os.remove('/root/' + name)\nraise SystemExit(1)"
     scripted = Scripted(_block(vandal), _block(_solution("survey-units")))
-    [outcome] = _verifier(tmp_path).verify(Subject("s"), "tune", scripted)
+    [outcome] = _verifier(tmp_path).verify(Answerer("s"), "tune", scripted)
     assert outcome.verdict == "pass" and outcome.figures["attempts"] == 2
 
 
@@ -126,19 +126,19 @@ site.mkdir(parents=True)
 def test_a_reply_that_is_wrong_or_means_harm_fails_at_its_stage(tmp_path, reply, stage):
     seconds = 3 if stage == "timeout" else 30
     verifier = _verifier(tmp_path, attempts=1, seconds=seconds, test_seconds=120)
-    before = {told["pid"] for told in _living()}
-    [outcome] = verifier.verify(Subject("s"), "tune", Scripted(reply))
+    before = {process["pid"] for process in _living()}
+    [outcome] = verifier.verify(Answerer("s"), "tune", Scripted(reply))
     assert (outcome.verdict, outcome.passed, outcome.total) == ("fail", 0, 7)
     assert outcome.stage == stage
     deadline = time.monotonic() + 10
-    while any(told["name"] == "bwrap" and told["pid"] not in before for told in _living()):
+    while any(process["name"] == "bwrap" and process["pid"] not in before for process in _living()):
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
 
 def _living() -> list[dict]:
-    told = [process.info for process in psutil.process_iter(["pid", "name", "status"])]
-    return [each for each in told if each["status"] != psutil.STATUS_ZOMBIE]
+    processes = [process.info for process in psutil.process_iter(["pid", "name", "status"])]
+    return [each for each in processes if each["status"] != psutil.STATUS_ZOMBIE]
 
 
 def _task(folder: Path, test: str, solve: str | None = "echo done > /root/out") -> Path:
@@ -168,7 +168,7 @@ GOOD = "def test_out():\n    assert open('/root/out').read() == 'done\\n'\n"
 def test_a_task_that_cannot_be_trusted_is_shown_and_never_scored(tmp_path, test, solve, verdict):
     verifier = _verifier(tmp_path, _task(tmp_path, test, solve), tune=["t"])
     scripted = Scripted(_block("open('/root/out', 'w').write('done\\n')"))
-    [outcome] = verifier.verify(Subject("s"), "tune", scripted)
+    [outcome] = verifier.verify(Answerer("s"), "tune", scripted)
     assert (outcome.verdict, outcome.passed) == (verdict, 0) and not scripted.asked
     [line] = verifier.benchmark.readiness()
     assert line.startswith(f"task t: {verdict}, not scored")
@@ -179,7 +179,7 @@ def test_an_input_that_would_go_into_the_system_confounds_the_task(tmp_path):
     (folder / "t" / "environment" / "in.txt").write_text("x")
     (folder / "t" / "environment" / "Dockerfile").write_text("FROM x\nCOPY in.txt /usr/share/in.txt\n")
     verifier = _verifier(tmp_path, folder, tune=["t"])
-    [outcome] = verifier.verify(Subject("s"), "tune", Scripted("x"))
+    [outcome] = verifier.verify(Answerer("s"), "tune", Scripted("x"))
     assert outcome.verdict == "harness_confounded" and "an input goes to /usr" in verifier.benchmark.readiness()[0]
 
 
@@ -199,7 +199,7 @@ PLAIN = "def test_out():\n    assert text == 'done\\n'\n"
 )  # fmt: skip
 def test_tests_that_a_programs_leavings_keep_from_running_have_not_been_passed(tmp_path, test, left, passed, total):
     verifier = _verifier(tmp_path, _task(tmp_path, test), tune=["t"])
-    [outcome] = verifier.verify(Subject("s"), "tune", Scripted(_block(f"open('/root/out', 'w').write({left!r})")))
+    [outcome] = verifier.verify(Answerer("s"), "tune", Scripted(_block(f"open('/root/out', 'w').write({left!r})")))
     assert (outcome.verdict, outcome.stage, outcome.passed, outcome.total) == ("fail", "wrong_output", passed, total)
 
 
@@ -222,7 +222,7 @@ def test_a_link_to_the_ground_truth_is_no_answer(tmp_path, program):
     folder = _task(tmp_path, "def test_out():\n    assert open('/root/out').read() == open('/tests/expected').read()\n")
     (folder / "t" / "tests" / "expected").write_text("done\n")
     verifier = _verifier(tmp_path, folder, tune=["t"], attempts=1)
-    [outcome] = verifier.verify(Subject("s"), "tune", Scripted(_block(f"import os\n{program}")))
+    [outcome] = verifier.verify(Answerer("s"), "tune", Scripted(_block(f"import os\n{program}")))
     assert (outcome.verdict, outcome.passed, outcome.total) == ("fail", 0, 1)
 
 
@@ -232,7 +232,7 @@ def test_a_link_inside_a_programs_own_folders_is_kept(tmp_path, target):
     verifier = _verifier(tmp_path, folder, tune=["t"])
     program = "import os\nos.mkdir('/root/a')\nopen('/root/a/kept', 'w').write('done\\n')\n"
     program += f"os.symlink({target!r}, '/root/a/out')"
-    [outcome] = verifier.verify(Subject("s"), "tune", Scripted(_block(program)))
+    [outcome] = verifier.verify(Answerer("s"), "tune", Scripted(_block(program)))
     assert outcome.verdict == "pass"
 
 
@@ -245,14 +245,14 @@ def test_a_program_that_spoils_its_working_directory_fails_and_stays_in_the_scor
     (folder / "t" / "environment" / "Dockerfile").write_text("FROM x\nWORKDIR /root/work\n")
     verifier = _verifier(tmp_path, folder, tune=["t"], attempts=1)
     code = f"import os, shutil\nw = '/root/work'\n{leave}"
-    [outcome] = verifier.verify(Subject("s"), "tune", Scripted(_block(code)))
+    [outcome] = verifier.verify(Answerer("s"), "tune", Scripted(_block(code)))
     assert (outcome.verdict, outcome.stage, outcome.passed, outcome.total) == ("fail", "wrong_output", 0, 1)
 
 
 def test_what_a_program_leaves_in_tmp_is_there_for_the_tests(tmp_path):
     folder = _task(tmp_path, GOOD.replace("/root/out", "/tmp/out"), "echo done > /tmp/out")
     verifier = _verifier(tmp_path, folder, tune=["t"])
-    [outcome] = verifier.verify(Subject("s"), "tune", Scripted(_block("open('/tmp/out', 'w').write('done\\n')")))
+    [outcome] = verifier.verify(Answerer("s"), "tune", Scripted(_block("open('/tmp/out', 'w').write('done\\n')")))
     assert outcome.verdict == "pass"
 
 
@@ -264,7 +264,7 @@ def test_a_report_that_was_tampered_with_is_invalid(tmp_path, report):
     test += "    assert open('/root/out').read() == 'done\\n'\n"
     verifier = _verifier(tmp_path, _task(tmp_path, test), tune=["t"], attempts=1)
     forge = f"import os\nopen('/logs/report.xml', 'w').write({report!r})\nos._exit(0)"
-    [outcome] = verifier.verify(Subject("s"), "tune", Scripted(_block(f"open('forge', 'w').write({forge!r})")))
+    [outcome] = verifier.verify(Answerer("s"), "tune", Scripted(_block(f"open('forge', 'w').write({forge!r})")))
     assert (outcome.verdict, outcome.total) == ("invalid", 1)
 
 
@@ -272,12 +272,12 @@ def test_a_task_that_was_confounded_is_asked_again_once_its_reference_passes(tmp
     folder = _task(tmp_path, GOOD, "exit 1")
     scripted = Scripted(_block("open('/root/out', 'w').write('done\\n')"))
     verifier = _verifier(tmp_path, folder, tune=["t"])
-    assert verifier.verify(Subject("s"), "tune", scripted)[0].verdict == "harness_confounded"
+    assert verifier.verify(Answerer("s"), "tune", scripted)[0].verdict == "harness_confounded"
     assert verifier.is_verified("s", "tune") and not scripted.asked
     (folder / "t" / "solution" / "solve.sh").write_text("echo done > /root/out")
     verifier = _verifier(tmp_path, folder, tune=["t"])
     assert not verifier.is_verified("s", "tune")
-    assert verifier.verify(Subject("s"), "tune", scripted)[0].verdict == "pass"
+    assert verifier.verify(Answerer("s"), "tune", scripted)[0].verdict == "pass"
     assert verifier.is_verified("s", "tune") and len(scripted.asked) == 1
 
 
@@ -292,11 +292,11 @@ def test_a_case_on_which_the_verifier_failed_is_asked_again_and_no_other(tmp_pat
         raise VerificationError("sandbox: no")
 
     monkeypatch.setattr(skillsbench, "run_program", broken)
-    first = verifier.verify(Subject("s"), "tune", scripted)
+    first = verifier.verify(Answerer("s"), "tune", scripted)
     assert sorted(outcome.verdict for outcome in first) == ["fail", "verifier_error"]
     assert {outcome.stage for outcome in first} == {"wrong_output", "sandbox: no"}
     monkeypatch.setattr(skillsbench, "run_program", real)
-    second = verifier.verify(Subject("s"), "tune", scripted)
+    second = verifier.verify(Answerer("s"), "tune", scripted)
     assert [outcome.verdict for outcome in second] == ["fail", "fail"] and len(scripted.asked) == 3
 
 
@@ -304,7 +304,7 @@ def test_tasks_are_found_from_any_working_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(TASKS.parent)
     verifier = _verifier(tmp_path, Path("tasks"))
     monkeypatch.chdir(tmp_path)
-    [outcome] = verifier.verify(Subject("s"), "tune", Scripted(_block(_solution("survey-units"))))
+    [outcome] = verifier.verify(Answerer("s"), "tune", Scripted(_block(_solution("survey-units"))))
     assert outcome.verdict == "pass"
 
 
@@ -312,7 +312,7 @@ def test_a_missing_sandbox_stops_the_verification(tmp_path, monkeypatch):
     verifier = _verifier(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(VerificationError, match="bwrap"):
-        verifier.verify(Subject("s"), "tune", Scripted(_block("pass")))
+        verifier.verify(Answerer("s"), "tune", Scripted(_block("pass")))
     assert verifier.outcomes.get("s", "tune") is None
 
 
@@ -320,12 +320,12 @@ def test_skill_arms_have_the_skill_in_the_prompt_and_all_others_do_not(tmp_path)
     verifier = _verifier(tmp_path)
     [case] = verifier.benchmark.cases
     skill = read_tasks(TASKS)["survey-units"].skills
-    [bare] = verifier.ask(Subject("no_context"), case).messages
-    [full] = verifier.ask(Subject("full", document=skill), case).messages
+    [bare] = verifier.ask(Answerer("no_context"), case).messages
+    [full] = verifier.ask(Answerer("full", document=skill), case).messages
     assert skill in full["content"] and full["content"].endswith(bare["content"])
     assert "fathom" not in bare["content"]
     with pytest.raises(VerificationError, match="the no-skill prompt holds the skill's text"):
-        Verifier(verifier.benchmark, verifier.outcomes, skill, 512).ask(Subject("no_context"), case)
+        Verifier(verifier.benchmark, verifier.outcomes, skill, 512).ask(Answerer("no_context"), case)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A job that is told to end says so in one line and leaves no process of Ray's behind."""
+"""A job that is asked to end says so in one line and leaves no process of Ray's behind."""
 
 import os
 import signal
@@ -37,8 +37,8 @@ def test_sigterm_ends_a_job_as_ctrl_c_does():
     started = psutil.Process(job.pid).children(recursive=True)
     assert any("raylet" in process.name() for process in started)
     job.send_signal(signal.SIGTERM)
-    _, told = job.communicate(timeout=60)
+    _, output = job.communicate(timeout=60)
     assert job.returncode == 130
-    assert told.splitlines()[-1].startswith("interrupted:") and "SIGTERM received" not in told
+    assert output.splitlines()[-1].startswith("interrupted:") and "SIGTERM received" not in output
     _, alive = psutil.wait_procs(started, timeout=20)
     assert not alive

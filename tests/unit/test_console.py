@@ -41,7 +41,7 @@ def test_other_errors_keep_their_traceback():
 
 def test_time_left_is_that_of_the_steps_taken_since_the_first_report():
     pace = Pace(["a", "b"], last_step=32)
-    # Checkpoints 0, 1, 2 and 4 are told together: their time was before the clock began.
+    # Checkpoints 0, 1, 2 and 4 are reported together: their time was before the clock began.
     assert [pace.left("a", 4, False, now=100.0 + n / 100) for n in range(4)] == [None] * 4
     assert pace.left("a", 24, False, now=160.0) == (160.0 - 100.0) / 20 * (8 + 32)
     assert pace.left("a", 24, False, now=160.0) == 120.0, "a second checkpoint of the same batch changes nothing"

@@ -168,8 +168,8 @@ def test_a_budget_of_teacher_tokens_takes_whole_units_and_pays_for_dropped_rows(
     store = TraceStore(Store(str(tmp_path)))
     store.append(written)
     assert [row.id for row in store.rows(59)] == ["u0-0", "u1-0", "u1-1"]
-    told = store.summary(59)
-    assert (told["rows"], told["teacher_tokens"], told["dropped"]) == (3, 40, {"empty_answer": 1})
+    counts = store.summary(59)
+    assert (counts["rows"], counts["teacher_tokens"], counts["dropped"]) == (3, 40, {"empty_answer": 1})
     assert len(store.rows(80)) == len(store.rows()) == 7 and store.rows(19) == []
     assert store.digest(80) == store.digest() != store.digest(59)
 

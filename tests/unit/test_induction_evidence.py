@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lpc_ray.artifacts.store import publish, record_verification
+from lpc_ray.artifacts.store import publish
 from lpc_ray.config.job import load
 from lpc_ray.errors import DataError, StorageError
 from lpc_ray.records import Outcome
@@ -56,14 +56,14 @@ def test_induction_is_recorded_judged_and_counted_up_to_the_budget(plan, tmp_pat
         assert induction_reports(plan, run) == [] or one is general
         judge_induction(plan, run, one)
     add_induction_seconds(run, source, 3.0)
-    told = {record["family"]: record for record in induction_reports(plan, run)}
-    assert told["ss"]["seconds"] == 5.0 and told["general"]["seconds"] == 1.0
-    quality = told["ss"]["quality"]
+    records = {record["family"]: record for record in induction_reports(plan, run)}
+    assert records["ss"]["seconds"] == 5.0 and records["general"]["seconds"] == 1.0
+    quality = records["ss"]["quality"]
     assert quality["kept"] == 8 and quality["teacher_tokens"] == 48 and quality["duplicates"] == 7
     assert quality["grounding"]["numbers"] == {"stated": 0, "absent": 0}, (
         "the engine's tokens, not the text, are judged"
     )
-    assert told["general"]["quality"]["grounding"] is None
+    assert records["general"]["quality"]["grounding"] is None
     counts = trace_counts(plan, run, arm)
     assert counts["teacher_tokens"] == 30 + 6 and counts["rows"] == 5 + 2 and counts["seconds"] == 6.0
     write_report(run.store, "t", {}, [], [], induction=induction_reports(plan, run))
@@ -96,17 +96,17 @@ def test_a_report_of_no_arm_or_of_missing_scores_is_refused(plan, tmp_path):
 
 def test_the_gates_word_in_a_report_is_the_artifacts(plan, tmp_path):
     run, [arm] = RunFolder(Store(str(tmp_path))), plan.arms
-    told = publish(run.artifacts, torch.ones(3, 3, 2, 8), torch.ones(3, 3, 2, 8), tiny_identity(tiny_model()), 1)
-    ArmStore(run.arm(arm.id)).add_checkpoint(Checkpoint(0, told.digest, None, None, 0, 0, 0.0))
+    manifest = publish(run.artifacts, torch.ones(3, 3, 2, 8), torch.ones(3, 3, 2, 8), tiny_identity(tiny_model()), 1)
+    ArmStore(run.arm(arm.id)).add_checkpoint(Checkpoint(0, manifest.digest, None, None, 0, 0, 0.0))
     for split in ("tune", "held_out"):
         outcome = Outcome(f"{split}-1", "pass", "", 1, 1, "", 1, 1, 0.1, plan.protocol)
-        OutcomeStore(run.outcomes(plan.protocol), plan.protocol).put(told.digest, split, [outcome])
+        OutcomeStore(run.outcomes(plan.protocol), plan.protocol).put(manifest.digest, split, [outcome])
     assert arm_record(plan, run, arm).gate is None
     record_verification(
-        run.artifacts, told.digest, {"gate": {"passed": False, "reasons": ["got held_out 0, wanted at least 0.5"]}}
+        run.artifacts, manifest.digest, {"gate": {"passed": False, "reasons": ["got held_out 0, wanted at least 0.5"]}}
     )
     assert arm_record(plan, run, arm).gate == "got held_out 0, wanted at least 0.5"
-    record_verification(run.artifacts, told.digest, {"gate": {"passed": True, "reasons": []}})
+    record_verification(run.artifacts, manifest.digest, {"gate": {"passed": True, "reasons": []}})
     assert arm_record(plan, run, arm).gate == "passed"
 
 

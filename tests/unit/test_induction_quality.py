@@ -68,22 +68,22 @@ def test_rows_are_counted_by_what_became_of_them():
         _row(5, "", drop_reason="empty_answer"),
         _row(6, "", drop_reason="question_cut"),
     ]
-    told = _quality(rows)
-    assert told.kept == 3 and told.dropped == {"empty_answer": 2, "question_cut": 1}
-    assert told.duplicates == 1 and told.duplicate_share == pytest.approx(1 / 3)
-    assert told.truncated == 1 and told.truncated_share == pytest.approx(1 / 3)
-    assert told.lengths == {"<= 16": 2, "<= 32": 0, "<= 64": 1}
-    assert told.teacher_tokens == 60
-    assert told.teacher_entropy == pytest.approx(entropy([0.03] * TOP_K + [0.4]))
-    assert told.grounding is not None and told.ungrounded_rows == 1
-    assert (told.grounding["numbers"].stated, told.grounding["numbers"].absent) == (4, 1)
-    assert (told.grounding["names"].stated, told.grounding["names"].absent) == (1, 1)
-    assert told.examples == [("r3", ["999", "Tobias Renn"])]
+    found = _quality(rows)
+    assert found.kept == 3 and found.dropped == {"empty_answer": 2, "question_cut": 1}
+    assert found.duplicates == 1 and found.duplicate_share == pytest.approx(1 / 3)
+    assert found.truncated == 1 and found.truncated_share == pytest.approx(1 / 3)
+    assert found.lengths == {"<= 16": 2, "<= 32": 0, "<= 64": 1}
+    assert found.teacher_tokens == 60
+    assert found.teacher_entropy == pytest.approx(entropy([0.03] * TOP_K + [0.4]))
+    assert found.grounding is not None and found.ungrounded_rows == 1
+    assert (found.grounding["numbers"].stated, found.grounding["numbers"].absent) == (4, 1)
+    assert (found.grounding["names"].stated, found.grounding["names"].absent) == (1, 1)
+    assert found.examples == [("r3", ["999", "Tobias Renn"])]
 
 
 def test_nothing_kept_and_no_source_are_told_as_missing_not_as_zero():
-    told = _quality([_row(1, "", drop_reason="empty_answer")])
-    assert told.duplicate_share is None and told.teacher_entropy is None and told.grounding is None
+    found = _quality([_row(1, "", drop_reason="empty_answer")])
+    assert found.duplicate_share is None and found.teacher_entropy is None and found.grounding is None
     assert _quality([_row(1, "Tobias Renn")], source=None).grounding is None
 
 
@@ -96,9 +96,9 @@ def test_entropy_takes_the_missing_mass_as_one_symbol(weights, mass):
 
 def test_the_quality_is_shown_in_terminal_and_page():
     rows = [_row(1, "Ask Tobias Renn & <b>, or dial 999."), _row(2, "", drop_reason="question_cut")]
-    told = asdict(_quality(rows))
-    text = printed("ss", told)
+    found = asdict(_quality(rows))
+    text = printed("ss", found)
     assert "1 traces kept; dropped: question_cut: 1" in text and "999, Tobias Renn" in text
-    record = {"family": "ss", "induction_seed": 0, "seconds": 1.0, "quality": told}
+    record = {"family": "ss", "induction_seed": 0, "seconds": 1.0, "quality": found}
     page = html_page("t", {}, [], [], [], run_tables([], [], []), [], induction=[record]).decode()
     assert "1 question_cut" in page and "999, Tobias Renn" in page

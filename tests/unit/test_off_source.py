@@ -1,4 +1,4 @@
-"""Both sides of a prefix: off-source damage, the publish gate, and what the artifact tells of them."""
+"""Both sides of a prefix: off-source damage, the publish gate, and what the artifact records of them."""
 
 import json
 from dataclasses import replace
@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lpc_ray.adapters.server.source import ArtifactSource
-from lpc_ray.artifacts.store import publish, read_manifest, record_verification
+from lpc_ray.artifacts.store import publish, read_manifest
 from lpc_ray.config.recipe import GateRecipe
 from lpc_ray.errors import ArtifactError, DataError
 from lpc_ray.prefix.attention import attach, forward_cache
@@ -16,7 +16,7 @@ from lpc_ray.verification.drift import kl_drift, text_row
 from lpc_ray.verification.gate import judge, require_passed
 from lpc_ray.verification.off_source import OffSource, abstains, damage
 from lpc_ray.verification.off_source import load as load_off_source
-from lpc_ray.verification.outcomes import OutcomeStore, Subject, Verifier
+from lpc_ray.verification.outcomes import Answerer, OutcomeStore, Verifier
 from tests import tiny
 from tests.replies import Scripted
 from tests.tiny import tiny_model
@@ -55,9 +55,9 @@ def off_source(tmp_path) -> OffSource:
 
 def test_damage_is_told_against_the_bare_model(tmp_path, off_source):
     verifier = Verifier(off_source, OutcomeStore(Store(str(tmp_path / "run")), "p"), None, 8)
-    bare = verifier.verify(Subject("bare"), "held_out", Scripted("Paris", "I do not know"))
-    told = verifier.verify(Subject("told"), "held_out", Scripted("The map room", "It is 12"))
-    found = damage(off_source, bare, told, 0.5, 40)
+    bare = verifier.verify(Answerer("bare"), "held_out", Scripted("Paris", "I do not know"))
+    with_prefix = verifier.verify(Answerer("with_prefix"), "held_out", Scripted("The map room", "It is 12"))
+    found = damage(off_source, bare, with_prefix, 0.5, 40)
     assert (found.accuracy_bare, found.accuracy, found.accuracy_change) == (1, 0, -1)
     assert (found.abstention_bare, found.abstention) == (1, 0)
     assert found.words() == (
@@ -95,8 +95,10 @@ def test_drift_is_the_kl_of_transformers_own_logits_with_the_text_in_the_prompt(
     oracle = tiny_model("llama")
     with torch.inference_mode():
         bare = oracle(torch.tensor([prompt + answer])).logits[0, len(prompt) - 1 : -1].log_softmax(-1)
-        told = oracle(torch.tensor([document + prompt + answer])).logits[0, -len(answer) - 1 : -1].log_softmax(-1)
-    wanted = torch.nn.functional.kl_div(told, bare, log_target=True, reduction="none").sum(-1).mean()
+        with_document = (
+            oracle(torch.tensor([document + prompt + answer])).logits[0, -len(answer) - 1 : -1].log_softmax(-1)
+        )
+    wanted = torch.nn.functional.kl_div(with_document, bare, log_target=True, reduction="none").sum(-1).mean()
     model = attach(tiny_model("llama"))
     keys, values = forward_cache(model, document)
     drift, tokens = kl_drift(model, keys, values, [text_row(prompt, answer)])
@@ -105,7 +107,7 @@ def test_drift_is_the_kl_of_transformers_own_logits_with_the_text_in_the_prompt(
 
 def test_gate_verdicts_name_what_stood_in_the_way(tmp_path, off_source):
     verifier = Verifier(off_source, OutcomeStore(Store(str(tmp_path / "run")), "p"), None, 8)
-    bare = verifier.verify(Subject("bare"), "held_out", Scripted("Paris", "I do not know"))
+    bare = verifier.verify(Answerer("bare"), "held_out", Scripted("Paris", "I do not know"))
     found = damage(off_source, bare, bare, 0.25, 40)
     gate = GateRecipe(min_held_out=0.5, max_kl_drift=0.3, max_accuracy_drop=0.1, min_abstention=0.5)
     assert judge(gate, 0.5, found).passed
@@ -130,6 +132,6 @@ def test_the_gates_verdict_is_written_into_the_artifact_and_can_be_required(tmp_
     with pytest.raises(ArtifactError, match="got kl_drift 2, wanted at most 1"):
         require_passed(read_manifest(tmp_path / manifest.digest), "here")
     record_verification(store, manifest.digest, {"gate": {"passed": True, "reasons": []}})
-    told = read_manifest(tmp_path / manifest.digest)
-    require_passed(told, "here")
-    assert told.digest == manifest.digest == strict.manifest(manifest.digest).digest
+    found = read_manifest(tmp_path / manifest.digest)
+    require_passed(found, "here")
+    assert found.digest == manifest.digest == strict.manifest(manifest.digest).digest

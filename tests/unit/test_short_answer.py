@@ -10,7 +10,7 @@ from lpc_ray.config.recipe import VerificationRecipe
 from lpc_ray.errors import DataError
 from lpc_ray.storage import Store
 from lpc_ray.verification import build_benchmark
-from lpc_ray.verification.outcomes import OutcomeStore, Subject, Verifier
+from lpc_ray.verification.outcomes import Answerer, OutcomeStore, Verifier
 from lpc_ray.verification.short_answer import is_answered, normalise, read_cases
 from tests.replies import Scripted
 
@@ -108,9 +108,9 @@ def test_scores_wanted_together_come_in_order_and_are_asked_once(tmp_path):
     (tmp_path / "cases.jsonl").write_text("\n".join(cases))
     benchmark = build_benchmark(VerificationRecipe(cases=str(tmp_path / "cases.jsonl")))
     verifier = Verifier(benchmark, OutcomeStore(Store(str(tmp_path)), "p"), None, 8)
-    knows, asked = Subject("knows", document="knows"), Scripted("a thing")
-    wanted = [(knows, "tune"), (Subject("other"), "held_out"), (knows, "tune")]
-    told = verifier.verify_all(wanted, asked)
-    assert [[outcome.case_id for outcome in outcomes] for outcomes in told] == [["c1"], ["c2"], ["c1"]]
-    assert len(asked.asked) == 2 and verifier.verify_all(wanted, asked) == told and len(asked.asked) == 2
+    knows, asked = Answerer("knows", document="knows"), Scripted("a thing")
+    wanted = [(knows, "tune"), (Answerer("other"), "held_out"), (knows, "tune")]
+    verified = verifier.verify_all(wanted, asked)
+    assert [[outcome.case_id for outcome in outcomes] for outcomes in verified] == [["c1"], ["c2"], ["c1"]]
+    assert len(asked.asked) == 2 and verifier.verify_all(wanted, asked) == verified and len(asked.asked) == 2
     assert verifier.verify_all([], asked) == []

@@ -19,7 +19,7 @@ from lpc_ray.storage import Store
 from lpc_ray.verification import build_benchmark
 from lpc_ray.verification.base import protocol_of
 from lpc_ray.verification.longhealth import tagged_letter, untagged_letter
-from lpc_ray.verification.outcomes import OutcomeStore, Subject, Verifier
+from lpc_ray.verification.outcomes import Answerer, OutcomeStore, Verifier
 from lpc_ray.verification.sandbox.program import program_in
 from lpc_ray.verification.skillsbench import leaked
 from tests.replies import Scripted
@@ -78,8 +78,8 @@ def _verifier(tmp_path, recipe: VerificationRecipe, system: str | None = None) -
         ("#### Step 3: 18", "18"),
         ("#### 18<|im_end|>", "18"),
         *(
-            (f"#### {told}", None)
-            for told in (
+            (f"#### {answer}", None)
+            for answer in (
                 "3/4",
                 "3 / 4",
                 "\\frac{3}{4}",
@@ -134,12 +134,12 @@ def test_gsm8k_scores_strictly_and_tells_the_lenient_score_beside(tmp_path, gsm8
     verifier = _verifier(tmp_path, VerificationRecipe(kind="gsm8k", cases=str(gsm8k_file), settings=settings))
     tune = [case for case in verifier.benchmark.cases if case.split == "tune"]
     texts = [f"#### {tune[0].answers[0]}", f"It is {tune[1].answers[0]}", "#### 999", ""]
-    outcomes = verifier.verify(Subject("s"), "tune", Scripted(*texts))
+    outcomes = verifier.verify(Answerer("s"), "tune", Scripted(*texts))
     assert [outcome.verdict for outcome in outcomes] == ["pass", "fail", "fail", "fail"]
     assert [outcome.figures["lenient"] for outcome in outcomes] == [1, 1, 0, 0]
     assert [outcome.figures["marked"] for outcome in outcomes] == [1, 0, 1, 0]
     assert {outcome.stage for outcome in outcomes[1:]} == {"wrong_output"}
-    cut = verifier.verify(Subject("t"), "held_out", Scripted("and so", finish_reason="length"))
+    cut = verifier.verify(Answerer("t"), "held_out", Scripted("and so", finish_reason="length"))
     assert [outcome.figures["cap_hit"] for outcome in cut] == [1, 1, 1]
 
 
@@ -233,7 +233,7 @@ def test_longhealth_reports_strict_lenient_tags_and_cap_hits(tmp_path):
     recipe = VerificationRecipe(kind="longhealth", cases=str(path), settings={"num_tune": 2})
     verifier = _verifier(tmp_path, recipe)
     replies = Scripted("<answer>B</answer>", "The answer is B", "<answer>A</answer>", "", finish_reason="length")
-    outcomes = verifier.verify(Subject("s"), "held_out", replies)
+    outcomes = verifier.verify(Answerer("s"), "held_out", replies)
     assert [outcome.passed for outcome in outcomes] == [1, 0, 0, 0] and sum(outcome.total for outcome in outcomes) == 4
     assert [outcome.figures["lenient"] for outcome in outcomes] == [1, 1, 0, 0]
     assert [outcome.figures["tagged"] for outcome in outcomes] == [1, 0, 1, 0]
@@ -268,8 +268,8 @@ def test_short_answers_keep_their_protocol(tmp_path):
     path = tmp_path / "cases.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
     benchmark = build_benchmark(VerificationRecipe(cases=str(path)))
-    told = [[row["id"], row["question"], row["answers"], row["split"]] for row in rows]
-    assert protocol_of(benchmark, "", 24, {"id": "m"}) == digest_of("short_answer/3", told, "", 24, {"id": "m"})
+    cases = [[row["id"], row["question"], row["answers"], row["split"]] for row in rows]
+    assert protocol_of(benchmark, "", 24, {"id": "m"}) == digest_of("short_answer/3", cases, "", 24, {"id": "m"})
 
 
 def test_a_prefix_gets_exactly_the_prompt_of_the_bare_model(tmp_path, gsm8k_file):
@@ -277,11 +277,11 @@ def test_a_prefix_gets_exactly_the_prompt_of_the_bare_model(tmp_path, gsm8k_file
         tmp_path, VerificationRecipe(kind="gsm8k", cases=str(gsm8k_file), settings={"num_held_out": 3}), ""
     )
     case = verifier.benchmark.cases[0]
-    bare = verifier.ask(Subject("no_context"), case)
-    prefixed = verifier.ask(Subject("d", prefix=PrefixRef("d", "folder", 8)), case)
-    told = verifier.ask(Subject("full", document="the text"), case)
+    bare = verifier.ask(Answerer("no_context"), case)
+    prefixed = verifier.ask(Answerer("d", prefix=PrefixRef("d", "folder", 8)), case)
+    full = verifier.ask(Answerer("full", document="the text"), case)
     assert bare.messages == prefixed.messages and prefixed.prefix is not None
-    assert told.messages[0] == {"role": "system", "content": "the text"} and told.messages[1:] == bare.messages[1:]
+    assert full.messages[0] == {"role": "system", "content": "the text"} and full.messages[1:] == bare.messages[1:]
 
 
 @pytest.mark.parametrize(

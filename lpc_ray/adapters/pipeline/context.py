@@ -4,7 +4,7 @@ from functools import cached_property
 
 from lpc_ray.adapters.mlflow import Tracker, check_tracking
 from lpc_ray.adapters.ray.machines import Machines
-from lpc_ray.adapters.ray.sweep import prefix_subject
+from lpc_ray.adapters.ray.sweep import prefix_answerer
 from lpc_ray.model.embedded import prefix_cache
 from lpc_ray.report.ledger.ledger import StepScore, best_step
 from lpc_ray.run.arms import Arm
@@ -13,7 +13,7 @@ from lpc_ray.run.folder import RunFolder
 from lpc_ray.run.plan import Plan
 from lpc_ray.run.records import arm_record, verifier
 from lpc_ray.terminal import Console
-from lpc_ray.verification.outcomes import Subject
+from lpc_ray.verification.outcomes import Answerer
 
 
 class RunContext:
@@ -43,6 +43,6 @@ class RunContext:
         """The arm's step with the best tune score; None before one is verified."""
         return best_step(arm_record(self.plan, self.run, arm).steps)
 
-    def prefix(self, digest: str, num_tokens: int) -> Subject:
-        """An LPC of the run as a subject of verification."""
-        return prefix_subject(self.run, digest, num_tokens, self.cache)
+    def prefix(self, digest: str, num_tokens: int) -> Answerer:
+        """An LPC of the run, to be verified."""
+        return prefix_answerer(self.run, digest, num_tokens, self.cache)

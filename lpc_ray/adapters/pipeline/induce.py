@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import ray
 
 from lpc_ray.adapters.pipeline.context import RunContext
+from lpc_ray.adapters.pipeline.stage import stage
 from lpc_ray.adapters.ray.induction import BatchDone, TraceWork, induce
 from lpc_ray.induction.base import Unit
 from lpc_ray.run.arms import TraceSet
@@ -18,6 +19,7 @@ SECONDS_BETWEEN_LINES = 2
 Work = list[tuple[TraceSet, list[Unit]]]
 
 
+@stage()
 def make_traces(context: RunContext) -> None:
     """Make the missing traces of every trace set; those that need no teacher come first, while it starts.
 
@@ -34,12 +36,13 @@ def make_traces(context: RunContext) -> None:
         _work_off(context, work)
     for one in sets:
         judge_induction(plan, run, one)
-        told = TraceStore(run.traces(one.id)).summary()
-        dropped = ", ".join(f"{count} {reason}" for reason, count in told["dropped"].items())
-        say("induce", f"{one.family}: {told['rows']} traces" + (f", dropped: {dropped}" if dropped else ""))
-        plan.check_teacher_tokens(one, told["teacher_tokens"])
+        summary = TraceStore(run.traces(one.id)).summary()
+        dropped = ", ".join(f"{count} {reason}" for reason, count in summary["dropped"].items())
+        say("induce", f"{one.family}: {summary['rows']} traces" + (f", dropped: {dropped}" if dropped else ""))
+        plan.check_teacher_tokens(one, summary["teacher_tokens"])
 
 
+@stage(needs_ray=False)
 def show_quality(context: RunContext) -> None:
     """Print the quality of every trace set."""
     for record in induction_reports(context.plan, context.run):
@@ -52,7 +55,7 @@ def _missing_units(context: RunContext, one: TraceSet) -> list[Unit]:
 
 
 def _work_off(context: RunContext, work: Work) -> None:
-    """Have the induction actors do the units, and tell how it goes and what it costs."""
+    """Have the induction actors do the units; print progress and record what it costs."""
     machines, families = context.machines, context.plan.families
     named = {one.id: one for one, _ in work}
     left = {one.id: len(units) for one, units in work}
@@ -74,7 +77,7 @@ def _work_off(context: RunContext, work: Work) -> None:
         if todo and spent - said >= SECONDS_BETWEEN_LINES:
             said = spent
             now = ", ".join(f"{named[key].family} {count}" for key, count in left.items() if count)
-            # Units without a teacher cost next to nothing and tell no time.
+            # Units without a teacher cost next to nothing and say nothing of the time left.
             ahead = sum(left[key] for key in taught)
             done = sum(taught.values()) - ahead
             rest = f", ~{clock(spent / done * ahead)} left in this stage" if done else ""

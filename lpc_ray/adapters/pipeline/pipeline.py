@@ -1,17 +1,14 @@
-"""The arrow on Ray: induction → baselines → sweep → held-out verification → report, each stage resumable.
+"""A run of stages on Ray, such as traces → baselines → sweep → held-out verification → report, each of them resumable.
 
 A stage does what the run's store does not hold yet; a run that is complete needs neither engine nor trainer.
 """
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
 import ray
 
 from lpc_ray.adapters.pipeline.context import RunContext
-from lpc_ray.adapters.pipeline.induce import make_traces, show_quality
-from lpc_ray.adapters.pipeline.report import report
-from lpc_ray.adapters.pipeline.train import train_arms
-from lpc_ray.adapters.pipeline.verify import gate_arms, verify_baselines, verify_held_out
+from lpc_ray.adapters.pipeline.stage import Stage
 from lpc_ray.adapters.ray.machines import connect
 from lpc_ray.config.job import JobConfig
 from lpc_ray.errors import DataError
@@ -23,39 +20,34 @@ from lpc_ray.storage import Store
 from lpc_ray.suite.suite import TaskResults
 from lpc_ray.terminal import Console
 
-STAGES: dict[str, Callable[[RunContext], None]] = {
-    "induce": make_traces,
-    "show_induction": show_quality,
-    "baselines": verify_baselines,
-    "sweep": train_arms,
-    "held_out": verify_held_out,
-    "gate": gate_arms,
-    "report": report,
-}
 SECONDS_OF_SILENCE = 20
 
 
-def run_stages(plan: Plan, run: RunFolder, *stages: str) -> None:
-    """Run the named `STAGES` in turn; only a report alone needs no Ray."""
+def run_stages(plan: Plan, run: RunFolder, stages: Sequence[Stage]) -> None:
+    """Call the stages in turn, on Ray unless none of them needs it.
+
+    Raises: DataError for stages that only read, of a run that holds nothing; what the stages raise.
+    """
     console = Console()
-    if stages == ("report",) and not run.store.names():
+    needs_ray = any(stage.needs_ray for stage in stages)
+    if not needs_ray and not run.store.names():
         raise DataError(f"{run}: got an empty or missing folder, wanted a run")
     context = RunContext(plan, run, console)
-    if stages != ("report",):
+    if needs_ray:
         connect(plan)
     with console.kept_alive(context.machines.news, SECONDS_OF_SILENCE):
-        if "sweep" in stages and context.open_arms():
-            context.machines.start_ahead()
-            _ = context.tracker
         for stage in stages:
-            STAGES[stage](context)
+            if stage.prepare is not None:
+                stage.prepare(context)
+        for stage in stages:
+            stage(context)
 
 
-def carry_out(job: JobConfig, store: Store, stages: tuple[str, ...], unsandboxed: bool) -> TaskResults:
+def carry_out(job: JobConfig, store: Store, stages: Sequence[Stage], unsandboxed: bool) -> TaskResults:
     """One task of several, on a Ray of its own: the next task's engine finds the machine free."""
     plan, run = make_plan(job, unsandboxed), RunFolder(store)
     try:
-        run_stages(plan, run, *stages)
+        run_stages(plan, run, stages)
     finally:
         ray.shutdown()
     outcomes = verifier(plan, run).outcomes

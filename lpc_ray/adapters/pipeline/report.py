@@ -3,14 +3,16 @@
 import datetime
 
 from lpc_ray.adapters.pipeline.context import RunContext
-from lpc_ray.report.report import REPORT_FILES, ReportSubject, printed_table, write_report
+from lpc_ray.adapters.pipeline.stage import stage
+from lpc_ray.report import report
 from lpc_ray.run.baselines import baseline_records
 from lpc_ray.run.facts import run_facts
 from lpc_ray.run.records import arm_record, check_reportable
 from lpc_ray.run.trace_quality import induction_reports
 
 
-def report(context: RunContext) -> None:
+@stage(needs_ray=False)
+def write_report(context: RunContext) -> None:
     """Write the report from what the store holds, log it, and print the table and where it lies.
 
     Raises: DataError when the store holds no figure of this recipe's arms, or lacks scores it should hold.
@@ -24,12 +26,12 @@ def report(context: RunContext) -> None:
     held_out = [case for case in plan.cases if case.split == "held_out"]
     facts = run_facts(plan, lambda: datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"))
     task = ", ".join(document.name for document in plan.documents)
-    subject = ReportSubject(plan.config.name, task, len(plan.material))
+    subject = report.ReportSubject(plan.config.name, task, len(plan.material))
     induction = induction_reports(plan, run)
-    rows = write_report(
+    rows = report.write_report(
         run.store, title, facts, arms, baselines, held_out, subject, plan.config.report.thresholds, induction
     )
     figures = {f"held_out.{row.name}": row.score for row in rows if row.score is not None}
-    tracker.end({name: run.store.read_bytes(name) for name in REPORT_FILES}, figures)
-    print(f"\n{printed_table(rows)}\n", flush=True)
+    tracker.end({name: run.store.read_bytes(name) for name in report.REPORT_FILES}, figures)
+    print(f"\n{report.printed_table(rows)}\n", flush=True)
     context.say("report", f"{run.report_page}  (mlflow ui --backend-store-uri {tracker.uri})")

@@ -1,4 +1,4 @@
-"""The sweep: every open arm trained and verified under ASHA, and what is told of it while it runs."""
+"""The sweep: every open arm trained and verified under ASHA, and what is shown of it while it runs."""
 
 import time
 
@@ -6,6 +6,7 @@ import ray
 
 from lpc_ray.adapters.pipeline.context import RunContext
 from lpc_ray.adapters.pipeline.pace import Pace
+from lpc_ray.adapters.pipeline.stage import stage
 from lpc_ray.adapters.ray.live_view import SweepGauges
 from lpc_ray.adapters.ray.sweep import SweepWatcher, TrialSetup, sweep
 from lpc_ray.artifacts.store import fetch
@@ -14,6 +15,14 @@ from lpc_ray.run.arms import Arm
 from lpc_ray.terminal import clock
 
 
+def start_ahead(context: RunContext) -> None:
+    """Begin to load engine and trainer, and open tracking, where an arm is yet to be trained."""
+    if context.open_arms():
+        context.machines.start_ahead()
+        _ = context.tracker
+
+
+@stage(prepare=start_ahead)
 def train_arms(context: RunContext) -> None:
     """Train and verify every arm that has not ended. Raises: LPCError when an arm failed."""
     arms, open_arms = context.plan.arms, context.open_arms()

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 import ray
 
 from lpc_ray.adapters.pipeline.context import RunContext
+from lpc_ray.adapters.pipeline.stage import stage
 from lpc_ray.adapters.ray.sweep import score_of
 from lpc_ray.adapters.ray.tasks import measure_drift
 from lpc_ray.artifacts.handles import set_handle
@@ -26,28 +27,28 @@ from lpc_ray.run.baselines import (
 from lpc_ray.run.damage import damage_of, off_source_verifier, put_to_gate, set_damage
 from lpc_ray.storage import open_store
 from lpc_ray.verification import off_source
-from lpc_ray.verification.outcomes import Subject
+from lpc_ray.verification.outcomes import Answerer
 
-Wanted = list[tuple[str, Subject, str]]  # what to call it in the terminal, what to verify, on which split
+Wanted = list[tuple[str, Answerer, str]]  # what to call it in the terminal, what to verify, on which split
 
 
-def verify_baselines(context: RunContext, splits: tuple[str, ...] = ("tune", "held_out")) -> None:
+@stage()
+def verify_baselines(context: RunContext) -> None:
     """Verify the bare model, the document in the prompt, untrained prefixes, and the LPCs the recipe names."""
     plan = context.plan
     for line in plan.benchmark.readiness():
         context.say("verify", line)
-    subjects = [(name, size, subject) for name, size, subject in prompt_baselines(plan)]
-    subjects += [
+    answerers = [(name, size, answerer) for name, size, answerer in prompt_baselines(plan)]
+    answerers += [
         (untrained_name(initializer), size, _untrained_prefix(context, initializer, size))
         for initializer, size in untrained(plan)
     ]
-    subjects += [(handle, 0, _adopted(context, handle)) for handle in library_handles(plan)]
-    _verify(
-        context,
-        [(f"{name} {size or ''}".strip(), subject, split) for name, size, subject in subjects for split in splits],
-    )
+    answerers += [(handle, 0, _adopted(context, handle)) for handle in library_handles(plan)]
+    named = [(f"{name} {size or ''}".strip(), answerer) for name, size, answerer in answerers]
+    _verify(context, [(name, answerer, split) for name, answerer in named for split in ("tune", "held_out")])
 
 
+@stage()
 def verify_held_out(context: RunContext) -> None:
     """Name each arm's best step by a handle, and verify it on the held-out cases, which nothing before this reads."""
     wanted = []
@@ -59,6 +60,7 @@ def verify_held_out(context: RunContext) -> None:
     _verify(context, wanted)
 
 
+@stage()
 def gate_arms(context: RunContext) -> None:
     """Measure what each arm's best step does off its source, put it to the gate, and write both into its artifact."""
     if context.recipe.off_source is None and context.recipe.gate is None:
@@ -80,28 +82,28 @@ def _damage(context: RunContext, arm: Arm, digest: str) -> off_source.Damage | N
     if stored is not None or context.recipe.off_source is None:
         return stored
     benchmark, verifier = plan.off_source, off_source_verifier(plan, run)
-    bare = verifier.verify(Subject("no_context"), off_source.SPLIT, machines.pool.generate)
-    subject = context.prefix(digest, arm.num_tokens)
-    told = verifier.verify(subject, off_source.SPLIT, machines.pool.generate)
-    asks = [verifier.ask(Subject("no_context"), case) for case in benchmark.cases]
+    bare = verifier.verify(Answerer("no_context"), off_source.SPLIT, machines.pool.generate)
+    answerer = context.prefix(digest, arm.num_tokens)
+    with_prefix = verifier.verify(answerer, off_source.SPLIT, machines.pool.generate)
+    asks = [verifier.ask(Answerer("no_context"), case) for case in benchmark.cases]
     texts = [(list(ask.messages), outcome.reply) for ask, outcome in zip(asks, bare, strict=True)]
     drift, tokens = ray.get(
-        machines.beside_training(measure_drift).remote(machines.group_setup(), subject.prefix.folder, texts)
+        machines.beside_training(measure_drift).remote(machines.group_setup(), answerer.prefix.folder, texts)
     )
-    damage = set_damage(plan, run, digest, off_source.damage(benchmark, bare, told, drift, tokens))
+    damage = set_damage(plan, run, digest, off_source.damage(benchmark, bare, with_prefix, drift, tokens))
     context.say("damage", f"{arm.name}: {damage.words()}")
     return damage
 
 
 def _verify(context: RunContext, wanted: Wanted) -> None:
-    """Verify where no outcome is stored, and tell each score as it is known.
+    """Verify where no outcome is stored, and print each score as it is known.
 
-    Held-out cases tell what a request costs, so their batches have the engine for themselves; the others share it.
+    Held-out cases measure what a request costs, so their batches have the engine for themselves; the others share it.
     """
     splits = {case.split for case in context.plan.cases}
     verifier = context.verifier
     wanted = [one for one in wanted if one[2] in splits and not verifier.is_verified(one[1].name, one[2])]
-    wanted = list({(subject.name, split): (label, subject, split) for label, subject, split in wanted}.values())
+    wanted = list({(answerer.name, split): (label, answerer, split) for label, answerer, split in wanted}.values())
     if not wanted:
         return
     pool = context.machines.pool
@@ -110,8 +112,8 @@ def _verify(context: RunContext, wanted: Wanted) -> None:
     for together in ([one for one in wanted if one not in timed], *([one] for one in timed)):
         with ThreadPoolExecutor(max_workers=max(1, len(together))) as threads:
             asked = {
-                threads.submit(context.verifier.verify, subject, split, pool.generate): f"{label}, {split}"
-                for label, subject, split in together
+                threads.submit(context.verifier.verify, answerer, split, pool.generate): f"{label}, {split}"
+                for label, answerer, split in together
             }
             for done in as_completed(asked):
                 outcomes = done.result()
@@ -121,7 +123,7 @@ def _verify(context: RunContext, wanted: Wanted) -> None:
                 context.say("verify", f"{asked[done]}: {counts}{beside}")
 
 
-def _untrained_prefix(context: RunContext, initializer: InitializerName, num_tokens: int) -> Subject:
+def _untrained_prefix(context: RunContext, initializer: InitializerName, num_tokens: int) -> Answerer:
     key = untrained_key(context.plan, initializer, num_tokens)
     digest = baseline_digest(context.run, key)
     if digest is None:
@@ -130,7 +132,7 @@ def _untrained_prefix(context: RunContext, initializer: InitializerName, num_tok
     return context.prefix(digest, num_tokens)
 
 
-def _adopted(context: RunContext, handle: str) -> Subject:
+def _adopted(context: RunContext, handle: str) -> Answerer:
     """An LPC of the library that the recipe names, copied into the run."""
     prefixes, model = context.recipe.baseline_prefixes, context.recipe.model
     assert prefixes is not None

@@ -60,14 +60,14 @@ class InductionActor:
         self._inducers: dict[str, Inducer] = {}
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
-        [key], [told] = batch["traces"], batch["units"]
+        [key], [encoded] = batch["traces"], batch["units"]
         task, folder = self._homes[key]
         if key not in self._inducers:
             self._inducers[key] = Inducer(task)
         started = time.time()
         store = TraceStore(folder)
         done = store.units()
-        units = [unit for unit in map(_unit, json.loads(told)) if unit.id not in done]
+        units = [unit for unit in map(_unit, json.loads(encoded)) if unit.id not in done]
         rows, refused_as, refused_why = [], "", ""
         try:
             rows = self._inducers[key].rows(units, self._generate)

@@ -50,8 +50,8 @@ def _start_ray(wanted: str, **options: Any) -> None:
         ray.init(**options)
     except Exception as error:  # Ray raises plain Exception for a dashboard that is late
         ray.shutdown()
-        told = " ".join(str(error).split())[:300]
-        raise ClusterError(f"{wanted}: got {type(error).__name__} from Ray, wanted a cluster: {told}") from error
+        words = " ".join(str(error).split())[:300]
+        raise ClusterError(f"{wanted}: got {type(error).__name__} from Ray, wanted a cluster: {words}") from error
 
 
 class Machines:
@@ -64,8 +64,8 @@ class Machines:
         self.name = f"lpc-{plan.config.name}-{plan.fingerprint[:8]}"
         self.model = resolve_model(plan.config.recipe.model.id)
         self._plan, self._run, self._say = plan, run, say
-        self._told_answered = 0
-        self._told_step = ("", 0)
+        self._reported_answered = 0
+        self._reported_step = ("", 0)
         self._untrained: dict[tuple[InitializerName, int], ray.ObjectRef] = {}
 
     def start_ahead(self) -> None:
@@ -101,10 +101,10 @@ class Machines:
             last = ray.get(group[0].last_step.remote(), timeout=PATIENCE)
         except (ray.exceptions.GetTimeoutError, ray.exceptions.RayActorError):
             return None
-        if last is None or last[:2] == self._told_step:
+        if last is None or last[:2] == self._reported_step:
             return None
         arm, step, loss = last
-        self._told_step = (arm, step)
+        self._reported_step = (arm, step)
         return "train", f"{arm} at step {step}/{self._plan.config.recipe.training.steps}, loss {loss:.3f}"
 
     def _engine_news(self) -> tuple[str, str] | None:
@@ -114,11 +114,11 @@ class Machines:
             return None
         answered = started[0].answered(PATIENCE)
         if answered is None:
-            return None if self._told_answered else ("engine", "still loading")
-        if answered == self._told_answered:
+            return None if self._reported_answered else ("engine", "still loading")
+        if answered == self._reported_answered:
             return None
-        news = f"{answered} replies so far, {answered - self._told_answered} since the last count"
-        self._told_answered = answered
+        news = f"{answered} replies so far, {answered - self._reported_answered} since the last count"
+        self._reported_answered = answered
         return "engine", news
 
     @cached_property

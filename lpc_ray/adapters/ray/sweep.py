@@ -26,7 +26,7 @@ from lpc_ray.records import Outcome, PrefixRef, Tally
 from lpc_ray.run.arms import Arm
 from lpc_ray.run.checkpoints import ArmStore, Checkpoint
 from lpc_ray.run.folder import RunFolder
-from lpc_ray.verification.outcomes import Subject, Verifier
+from lpc_ray.verification.outcomes import Answerer, Verifier
 
 METRIC, TIME = "score", "step"
 VERIFIED_TOGETHER = 4
@@ -70,10 +70,10 @@ def _tolerant(cutoff: Callable, num_cases: int, errors: float) -> Callable:
     return lowered
 
 
-def prefix_subject(run: RunFolder, digest: str, num_tokens: int, cache: Path) -> Subject:
+def prefix_answerer(run: RunFolder, digest: str, num_tokens: int, cache: Path) -> Answerer:
     """An artifact of the run as something to verify."""
     folder = fetch(run.artifacts, digest, cache)
-    return Subject(digest, prefix=PrefixRef(digest=digest, folder=str(folder), num_tokens=num_tokens))
+    return Answerer(digest, prefix=PrefixRef(digest=digest, folder=str(folder), num_tokens=num_tokens))
 
 
 def run_trial(config: dict[str, Any], setup: TrialSetup) -> None:
@@ -108,9 +108,9 @@ def run_trial(config: dict[str, Any], setup: TrialSetup) -> None:
 
 
 def _verify_and_report(setup: TrialSetup, arm: Arm, checkpoints: list[Checkpoint], is_replayed: bool) -> None:
-    subjects = [prefix_subject(setup.run, one.digest, arm.num_tokens, setup.cache) for one in checkpoints]
-    told = setup.verifier.verify_all([(subject, "tune") for subject in subjects], setup.pool.generate)
-    for checkpoint, outcomes in zip(checkpoints, told, strict=True):
+    answerers = [prefix_answerer(setup.run, one.digest, arm.num_tokens, setup.cache) for one in checkpoints]
+    verified = setup.verifier.verify_all([(answerer, "tune") for answerer in answerers], setup.pool.generate)
+    for checkpoint, outcomes in zip(checkpoints, verified, strict=True):
         pace = {"trained_step": checkpoints[-1].step, "is_replayed": is_replayed}
         tune.report({**asdict(checkpoint), **score_of(outcomes), **pace, "arm": arm.name})
 
@@ -122,7 +122,7 @@ def score_of(outcomes: tuple[Outcome, ...]) -> dict[str, float]:
 
 
 class SweepWatcher(Callback):
-    """In the driver: tells the desk of ended trials, stores how arms ended, and hands every result on."""
+    """In the driver: reports ended trials to the desk, stores how arms ended, and hands every result on."""
 
     def __init__(self, trials: TrialSetup, on_result: Callable[[Arm, dict], None], on_end: Callable[[Arm, dict], None]):
         self.trials = trials

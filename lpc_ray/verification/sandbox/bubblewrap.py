@@ -85,9 +85,21 @@ class Sandbox:
         settings = _bubblewrap(self.home, cwd, read_only, writable, self.uid, limits.disk_bytes)
         program = [*_limited(limits, self.uid), *(_PLACE.sub(r"\1", part) for part in command)]
         # The settings name host folders; in a file, they are in no command line that the program could read.
-        with _anonymous_file("\0".join(settings).encode()) as told, _anonymous_file(memory_filter()) as calls:
-            full = ["bwrap", "--args", str(told), "--seccomp", str(calls), "--", "sh", "-c", _GREETING, "sh", *program]
-            return supervised(full, limits, self.home, pass_fds=(told, calls))
+        with _anonymous_file("\0".join(settings).encode()) as arguments, _anonymous_file(memory_filter()) as calls:
+            full = [
+                "bwrap",
+                "--args",
+                str(arguments),
+                "--seccomp",
+                str(calls),
+                "--",
+                "sh",
+                "-c",
+                _GREETING,
+                "sh",
+                *program,
+            ]
+            return supervised(full, limits, self.home, pass_fds=(arguments, calls))
 
 
 @contextmanager
@@ -111,7 +123,9 @@ def open_sandbox(unsandboxed: bool = False) -> Iterator[Sandbox]:
 
 def remove(folder: Path) -> None:
     """Remove what a program may have left in any depth and with any permissions. Raises: VerificationError."""
-    subprocess.run(["chmod", "-R", "u+rwx", "--", folder], capture_output=True, check=False)  # rm tells what it meant
+    subprocess.run(
+        ["chmod", "-R", "u+rwx", "--", folder], capture_output=True, check=False
+    )  # rm's own error is the one to raise
     done = subprocess.run(["rm", "-rf", "--", folder], capture_output=True, text=True, check=False)
     if done.returncode:
         raise VerificationError(f"sandbox: cannot remove {folder}: {done.stderr.strip()[-300:]}")
@@ -137,10 +151,10 @@ def drop_links_out(sandbox: Sandbox) -> None:
 
     Raises: VerificationError.
     """
-    # find tells what chmod meant
+    # find's own error is the one to raise
     subprocess.run(["chmod", "-R", "u+rX", "--", sandbox.home], capture_output=True, check=False)
-    told = ["-type", "l", "-printf", r"%P\0%l\0"]
-    done = subprocess.run(["find", sandbox.home, *told], capture_output=True, check=False)
+    listing = ["-type", "l", "-printf", r"%P\0%l\0"]
+    done = subprocess.run(["find", sandbox.home, *listing], capture_output=True, check=False)
     if done.returncode:
         raise VerificationError(
             f"sandbox: cannot look through what was left: {os.fsdecode(done.stderr).strip()[-300:]}"

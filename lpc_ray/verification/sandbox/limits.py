@@ -148,9 +148,9 @@ def _unnamed_bytes(family: list[psutil.Process]) -> int:
         try:
             with os.scandir(f"/proc/{child.pid}/fd") as descriptors:
                 for entry in descriptors:
-                    told = entry.stat()
-                    if stat.S_ISREG(told.st_mode) and told.st_nlink == 0:
-                        found[told.st_dev, told.st_ino] = told.st_blocks * 512
+                    status = entry.stat()
+                    if stat.S_ISREG(status.st_mode) and status.st_nlink == 0:
+                        found[status.st_dev, status.st_ino] = status.st_blocks * 512
         except (FileNotFoundError, ProcessLookupError, PermissionError):  # it has ended, or is not yet the program
             continue
     return sum(found.values())

@@ -130,11 +130,11 @@ def run_tests(sandbox: Sandbox, workdir: str, task: Task, rules: Rules) -> TestR
 
 
 def _report(path: Path, done: Execution) -> TestReport:
-    told = (done.output + done.error)[-2000:]
+    output = (done.output + done.error)[-2000:]
     if done.exceeded:
-        return TestReport({}, done.exit_code, done.exceeded, told)
+        return TestReport({}, done.exit_code, done.exceeded, output)
     if path.is_symlink() or not path.is_file() or path.stat().st_size > _REPORT_BYTES:
-        reason = f"no report; pytest exited with {done.exit_code}: {told}"
+        reason = f"no report; pytest exited with {done.exit_code}: {output}"
         return TestReport({}, done.exit_code, reason=reason, is_readable=False)
     try:
         cases = ElementTree.fromstring(path.read_bytes()).iter("testcase")
@@ -145,7 +145,7 @@ def _report(path: Path, done: Execution) -> TestReport:
         for case in cases
         if case.find("skipped") is None
     }
-    return TestReport(passed, done.exit_code, reason=told)
+    return TestReport(passed, done.exit_code, reason=output)
 
 
 @contextmanager
@@ -176,8 +176,8 @@ def preflight(task: Task, digest: str, rules: Rules) -> Preflight:
         return Preflight("harness_confounded", str(error))
     if not report.passed or not all(report.passed.values()) or report.exit_code != 0:
         failed = sorted(name for name, passed in report.passed.items() if not passed)
-        told = f"the reference fails {', '.join(failed) or 'to be tested'}: {report.exceeded or report.reason}"
-        return Preflight("harness_confounded", f"{told}; solve.sh: {solved.exceeded or solved.error[-500:]}")
+        reason = f"the reference fails {', '.join(failed) or 'to be tested'}: {report.exceeded or report.reason}"
+        return Preflight("harness_confounded", f"{reason}; solve.sh: {solved.exceeded or solved.error[-500:]}")
     done = sum(untouched.passed.get(name, False) for name in report.names)
     if done == len(report.names):
         return Preflight("harness_confounded", "all tests pass when nothing was done")
