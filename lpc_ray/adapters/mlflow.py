@@ -6,10 +6,10 @@ A rerun finds its runs again by fingerprint and arm id and logs only what is mis
 import logging
 from typing import Any
 
-import mlflow
 from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
+from mlflow.utils.time import get_current_time_millis
 from sqlalchemy.exc import SQLAlchemyError
 
 from lpc_ray.config.job import JobConfig
@@ -75,7 +75,9 @@ class Tracker:
             return
         names = {**_TUNE, **{name: name for name in _TRAINING}}
         values = {metric: result[name] for name, metric in names.items() if result.get(name) is not None}
-        metrics = [Metric(name, float(value), mlflow_time(), result["step"]) for name, value in values.items()]
+        metrics = [
+            Metric(name, float(value), get_current_time_millis(), result["step"]) for name, value in values.items()
+        ]
         tag = RunTag(f"artifact.step_{result['step']}", result["digest"])
         self._client.log_batch(run, metrics=metrics, tags=[tag])
 
@@ -92,7 +94,11 @@ class Tracker:
         for name, data in report_files.items():
             self._client.log_text(self._parent, data.decode(), f"report/{name}")
         known = self._client.get_run(self._parent).data.metrics
-        new = [Metric(name, value, mlflow_time(), 0) for name, value in figures.items() if known.get(name) != value]
+        new = [
+            Metric(name, value, get_current_time_millis(), 0)
+            for name, value in figures.items()
+            if known.get(name) != value
+        ]
         self._client.log_batch(self._parent, metrics=new)
         self._client.set_terminated(self._parent, "FINISHED")
 
@@ -109,10 +115,6 @@ class Tracker:
         new = [Param(key, str(value)[:500]) for key, value in params.items() if key not in known]
         for start in range(0, len(new), 100):
             self._client.log_batch(run, params=new[start : start + 100])
-
-
-def mlflow_time() -> int:
-    return mlflow.utils.time.get_current_time_millis()
 
 
 def _flat(tree: Any, path: str = "recipe") -> dict[str, Any]:

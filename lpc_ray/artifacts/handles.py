@@ -84,11 +84,6 @@ def handle_names(store: Store) -> list[str]:
     return [name for name in names if _HANDLE.fullmatch(name)]
 
 
-def list_handles(store: Store) -> dict[str, str]:
-    """Handle → digest of all handles in the store, sorted by handle. Raises: StorageError, also where one is malformed."""
-    return {name: read_handle(store, name) for name in handle_names(store)}
-
-
 def parts_of(expression: str) -> list[str]:
     """The handles of a composition `a+b`, in the order their prefixes are concatenated; a plain handle is one part.
 

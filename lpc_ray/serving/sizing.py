@@ -1,29 +1,8 @@
-"""How long and how large prefixes and requests are: the sizing contract of METHODS section 9."""
-
-from dataclasses import dataclass
+"""How many of a prefix's tokens a request is served, and which token id stands for each of them in its prompt."""
 
 from lpc_ray.errors import ArtifactError, ConfigError
 
-KINDS = ("cartridge", "reasoncache", "kv_prefix", "skill")
 PLACEHOLDER_ID = 0
-
-
-@dataclass(frozen=True, slots=True)
-class RequestPlan:
-    """Tokens the engine schedules for one request. placeholder_id: what stands for the prefix until native support."""
-
-    prefix_tokens: int
-    prompt_tokens: int
-    placeholder_id: int = PLACEHOLDER_ID
-
-    @property
-    def total_tokens(self) -> int:
-        return self.prefix_tokens + self.prompt_tokens
-
-    def token_ids(self, prompt: list[int]) -> list[int]:
-        """Placeholders, then the prompt."""
-        assert len(prompt) == self.prompt_tokens
-        return [self.placeholder_id] * self.prefix_tokens + prompt
 
 
 def served_tokens(num_tokens: int, block_tokens: int, align: str = "exact") -> int:
@@ -40,30 +19,3 @@ def served_tokens(num_tokens: int, block_tokens: int, align: str = "exact") -> i
     if aligned == 0:
         raise ArtifactError(f"align: down leaves none of {num_tokens} tokens at a block size of {block_tokens}")
     return aligned
-
-
-def budget_tokens(source_tokens: int, size: int | float) -> int:
-    """The prefix length that `size` stands for: tokens when whole, else a fraction of the source's tokens.
-
-    Raises: ConfigError for anything else.
-    """
-    if isinstance(size, bool) or size <= 0 or (isinstance(size, float) and size > 1):
-        raise ConfigError(f"num_tokens: got {size!r}, wanted a whole number above 0 or a fraction up to 1")
-    return size if isinstance(size, int) else max(1, round(source_tokens * size))
-
-
-def bytes_per_token(num_layers: int, num_kv_heads: int, head_dim: int, dtype_bytes: int) -> int:
-    """Bytes of one prefix token: keys and values of all layers."""
-    return num_layers * num_kv_heads * head_dim * 2 * dtype_bytes
-
-
-def prefix_bytes(num_layers: int, num_kv_heads: int, head_dim: int, dtype_bytes: int, num_tokens: int) -> int:
-    """Bytes of the two tensors of a prefix (a file adds its header)."""
-    return bytes_per_token(num_layers, num_kv_heads, head_dim, dtype_bytes) * num_tokens
-
-
-def check_kind(kind: str) -> str:
-    """Raises: ArtifactError for a resource kind that is not a learned prefix."""
-    if kind not in KINDS:
-        raise ArtifactError(f"kind: got {kind!r}, wanted one of {', '.join(KINDS)}")
-    return kind

@@ -15,7 +15,7 @@ from torch import nn
 from transformers.cache_utils import DynamicCache
 
 from lpc_ray.artifacts.formats import read_foreign, write_foreign
-from lpc_ray.artifacts.handles import ARTIFACTS, list_handles
+from lpc_ray.artifacts.handles import ARTIFACTS, handle_names
 from lpc_ray.artifacts.library import ImportRequest, add, export
 from lpc_ray.artifacts.store import load_prefix
 from lpc_ray.errors import ArtifactError, ConfigError, StorageError
@@ -518,7 +518,7 @@ def test_what_does_not_fit_is_one_clear_error_and_nothing_is_written(tmp_path, f
     with pytest.raises(ArtifactError) as caught:
         add(store, ImportRequest(tmp_path / "broken.pt", format, "bad"), IDENTITY, CONFIG)
     assert "\n" not in str(caught.value) and "broken.pt" in str(caught.value)
-    assert store.names() == [] and list_handles(store) == {}
+    assert store.names() == [] and handle_names(store) == []
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

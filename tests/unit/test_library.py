@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers.cache_utils import DynamicCache
 
-from lpc_ray.artifacts.handles import ARTIFACTS, list_handles, set_handle
+from lpc_ray.artifacts.handles import ARTIFACTS, handle_names, read_handle, set_handle
 from lpc_ray.artifacts.library import adopt, compose, load, resolve
 from lpc_ray.artifacts.store import publish, stored_manifest
 from lpc_ray.cli.lpc import main
@@ -156,7 +156,8 @@ def test_import_list_inspect_verify_and_export_from_the_command_line(tmp_path, c
     written = _run(capsys, "export", "doc", "--format", "peft", "--out", tmp_path / "out", *at).split()
     assert written == [str(tmp_path / "out" / name) for name in ("adapter_config.json", "adapter_model.safetensors")]
     _run(capsys, "import", tmp_path / "out", "--format", "peft", "--model", model_folder, "--name", "again", *at)
-    handles = list_handles(Store(str(tmp_path / "library")))
+    library = Store(str(tmp_path / "library"))
+    handles = {handle: read_handle(library, handle) for handle in handle_names(library)}
     assert handles["doc"] == handles["again"]
 
 
@@ -165,7 +166,7 @@ def test_verify_finds_a_flipped_bit_and_another_model(tmp_path, capsys, model_fo
     _run(capsys, "import", payload, "--format", "knlp", "--model", model_folder, "--name", "doc", *at)
     other = save_tiny(tiny_model(seed=1), tmp_path / "other")
     assert "made for another model: weights_hash" in _refused(capsys, "verify", "doc", "--model", other, *at)
-    digest = list_handles(Store(str(tmp_path / "library")))["doc"]
+    digest = read_handle(Store(str(tmp_path / "library")), "doc")
     tensors = tmp_path / "library" / ARTIFACTS / digest / "prefix.safetensors"
     data = bytearray(tensors.read_bytes())
     data[-1] ^= 1
@@ -179,7 +180,7 @@ def test_verify_reads_the_store_and_not_the_cache(tmp_path, capsys, monkeypatch,
     at = ("--store", store.url)
     imported = ("import", payload, "--format", "knlp", "--model", model_folder, "--name", "doc", *at)
     _run(capsys, *imported)
-    tensors = f"{ARTIFACTS}/{list_handles(store)['doc']}/prefix.safetensors"
+    tensors = f"{ARTIFACTS}/{read_handle(store, 'doc')}/prefix.safetensors"
     good = store.read_bytes(tensors)
     adopt(store, "doc", Store(str(tmp_path / "run")), model_identity(model_folder), tmp_path / "cache" / "prefixes")
     assert "whole" in _run(capsys, "verify", "doc", *at)
@@ -282,7 +283,7 @@ def test_the_shells_ways_to_break_a_command_are_one_line(store, tmp_path, capsys
 
 
 def test_a_handle_whose_artifact_is_gone_and_an_artifact_without_handle_are_listed(store, capsys):
-    digests = list_handles(store)
+    digests = {handle: read_handle(store, handle) for handle in handle_names(store)}
     (store / ARTIFACTS).remove(digests["a"])
     store.remove("handles/b.json")
     shown = _run(capsys, "list", "--store", store.url)
@@ -290,7 +291,7 @@ def test_a_handle_whose_artifact_is_gone_and_an_artifact_without_handle_are_list
 
 
 def test_a_malformed_manifest_is_shown_in_its_row_and_hides_no_other(store, capsys):
-    digests = list_handles(store)
+    digests = {handle: read_handle(store, handle) for handle in handle_names(store)}
     store.write_bytes(f"{ARTIFACTS}/{digests['a']}/lpc.json", b"{}")
     first, second = _run(capsys, "list", "--store", store.url).splitlines()[1:3]
     assert first.startswith("a ") and "lpc.json" in first and second.startswith("b ") and "llama" in second
@@ -308,7 +309,7 @@ def test_a_malformed_handle_is_shown_in_its_row_and_hides_no_other(store, capsys
     "change", [{"provenance": []}, {"kind": {}}, {"num_tokens": -5}, {"dtype": "nn"}, "[" * 100_000, "[]"]
 )
 def test_a_manifest_that_cannot_be_true_spoils_its_row_and_no_other(store, capsys, change):
-    path = f"{ARTIFACTS}/{list_handles(store)['a']}/lpc.json"
+    path = f"{ARTIFACTS}/{read_handle(store, 'a')}/lpc.json"
     text = change if isinstance(change, str) else json.dumps({**json.loads(store.read_bytes(path)), **change})
     store.write_bytes(path, text.encode())
     first, second = _run(capsys, "list", "--store", store.url).splitlines()[1:3]
@@ -317,7 +318,7 @@ def test_a_manifest_that_cannot_be_true_spoils_its_row_and_no_other(store, capsy
 
 
 def test_no_text_of_a_manifest_steers_the_terminal(store, capsys):
-    path = f"{ARTIFACTS}/{list_handles(store)['a']}/lpc.json"
+    path = f"{ARTIFACTS}/{read_handle(store, 'a')}/lpc.json"
     manifest = json.loads(store.read_bytes(path))
     manifest["provenance"] = {"induction": "\x1b[2J", "key\x07": "line\nbreak"}
     manifest["identity"]["model_id"] = "\x1b]0;title\x07"
@@ -334,7 +335,7 @@ def test_a_report_of_something_else_is_read_past(store, capsys, report):
 
 
 def test_inspect_shows_what_the_runs_report_says_of_the_best_step(store, capsys):
-    digest = list_handles(store)["a"]
+    digest = read_handle(store, "a")
     arm = {"name": "raw-ntp", "digest": digest, "passed": 45, "total": 66, "best_step": 24}
     store.write_json("report.json", {"arms": [arm, {**arm, "digest": "another", "passed": 1}]})
     shown = _run(capsys, "inspect", "a", "--store", store.url).splitlines()
@@ -342,7 +343,7 @@ def test_inspect_shows_what_the_runs_report_says_of_the_best_step(store, capsys)
 
 
 def test_inspect_reads_what_another_process_wrote_as_plain_json(store, capsys):
-    digest = list_handles(store)["a"]
+    digest = read_handle(store, "a")
     manifest = json.loads(store.read_bytes(f"{ARTIFACTS}/{digest}/lpc.json"))
     manifest["verification"] = {"tune": {"passed": 17, "total": 24}}
     store.write_json(f"{ARTIFACTS}/{digest}/lpc.json", manifest)

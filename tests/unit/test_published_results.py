@@ -10,11 +10,11 @@ import pytest
 from lpc_ray.errors import DataError
 from lpc_ray.report.results.read import parse_results, read_results
 from lpc_ray.report.significance import NOISE_P_VALUE, unpaired
-from lpc_ray.report.statistics.initializer_duels import per_document, total_delta
+from lpc_ray.report.statistics.initializer_duels import per_document
 from lpc_ray.report.statistics.over_tasks import by_arm
 from lpc_ray.report.statistics.pareto import pareto, shared_axes
 from lpc_ray.report.statistics.seed_spread import spreads
-from lpc_ray.report.statistics.steps_to_quality import fastest, steps_to_quality
+from lpc_ray.report.statistics.steps_to_quality import steps_to_quality
 
 FOLDER = Path(__file__).parents[2] / "data" / "published"
 XLSX = "xlsx-recover-data"
@@ -287,6 +287,12 @@ STEPS = {
 BESTS = dict(zip(STEPS, (17, 8, 13, 8, 16, 12, 14, 14, 13), strict=True))
 
 
+def fastest(lines, at):
+    """The arms that reached threshold number `at` at the earliest known step."""
+    steps = {line.arm: line.steps[at] for line in lines if isinstance(line.steps[at], int)}
+    return [arm for arm, step in steps.items() if step == min(steps.values())]
+
+
 def test_published_steps_to_quality_and_who_is_fastest():
     lines = steps_to_quality(run("a100-convergence").curves, ("12/19", "13/19", "15/19"))
     assert {line.arm: line.steps for line in lines} == STEPS
@@ -331,7 +337,7 @@ def test_published_longhealth_verdicts_are_tie_tie_first_k_sci():
     assert {verdict.task: words[verdict.by_best] for verdict in verdicts} == printed["verdict"]
     assert [verdict.by_best for verdict in verdicts] == ["tie", "tie", "first", "second"]
     assert [verdict.by_mean for verdict in verdicts] == [None] * 4
-    assert total_delta(verdicts) == -2
+    assert sum(verdict.delta for verdict in verdicts) == -2
     assert all(verdict.bests is not None and verdict.bests.is_noise for verdict in verdicts)
 
 

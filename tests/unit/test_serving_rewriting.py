@@ -2,71 +2,75 @@
 
 import asyncio
 import json
+from dataclasses import asdict
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from lpc_ray.artifacts.manifest import Manifest, parse_manifest
 from lpc_ray.errors import ArtifactError, ConfigError, DataError, PrefixNotFoundError, StorageError
 from lpc_ray.records import PrefixRef
-from lpc_ray.serving import sizing
 from lpc_ray.serving.metrics import RequestMetrics, TierMetrics, merged
 from lpc_ray.serving.refusal import Refusal, refusal_of
 from lpc_ray.serving.residency import HostTier
 from lpc_ray.serving.rewriting import MAX_BODY_BYTES, Rewriting, check_request, json_body, sequences_of, usage_of
+from lpc_ray.serving.sizing import served_tokens
+from tests.tiny import tiny_identity, tiny_model
 
 ONE = PrefixRef("a" * 32, "/tier/a", 32)
 TWO = PrefixRef("b" * 32, "/tier/b", 5)
 MIB = 1 << 20
 
 
+def _manifest(num_layers, num_kv_heads, head_dim, num_tokens, dtype, kind="cartridge"):
+    identity = tiny_identity(tiny_model(), num_layers=num_layers, num_kv_heads=num_kv_heads, head_dim=head_dim)
+    return Manifest("a" * 32, identity, num_tokens, 1, dtype, kind)
+
+
+def _num_bytes(*shape):
+    return _manifest(*shape, "bfloat16").num_bytes
+
+
 @pytest.mark.parametrize("kind", ["reasoncache", "kv_prefix", "cartridge", "skill"])
 def test_resource_kinds_are_accepted(kind):
-    assert sizing.check_kind(kind) == kind
+    manifest = _manifest(2, 2, 4, 32, "float32", kind)
+    assert parse_manifest(json.dumps(asdict(manifest)), "here") == manifest
 
 
 def test_another_kind_is_refused():
-    with pytest.raises(ArtifactError, match="lora"):
-        sizing.check_kind("lora")
+    with pytest.raises(ArtifactError, match="here: .* kind: got 'lora', wanted 'cartridge', 'reasoncache', .* 'skill'"):
+        parse_manifest(json.dumps(asdict(_manifest(2, 2, 4, 32, "float32", "lora"))), "here")
 
 
 def test_the_placeholder_is_0_unless_the_server_says_otherwise():
-    assert sizing.RequestPlan(2, 1).token_ids([9]) == [0, 0, 9]
-    assert sizing.RequestPlan(2, 1, placeholder_id=7).token_ids([9]) == [7, 7, 9]
+    assert Rewriting((TWO,)).token_ids([9]) == [0] * 5 + [9]
     assert Rewriting((TWO,), placeholder_id=7).token_ids([9]) == [7] * 5 + [9]
 
 
 def test_32_placeholders_and_3_prompt_tokens_are_35():
-    plan = sizing.RequestPlan(32, 3)
-    assert plan.total_tokens == 35 == len(Rewriting((ONE,)).token_ids([5, 6, 7]))
+    rewriting = Rewriting((ONE,))
+    assert rewriting.prefix_tokens + 3 == 35 == len(rewriting.token_ids([5, 6, 7]))
 
 
 def test_34_tokens_are_32_at_block_16_only_when_aligning_down_was_asked_for():
-    assert sizing.served_tokens(34, 16) == 34
-    assert sizing.served_tokens(34, 16, align="down") == 32
+    assert served_tokens(34, 16) == 34
+    assert served_tokens(34, 16, align="down") == 32
     with pytest.raises(ArtifactError, match="none of 15"):
-        sizing.served_tokens(15, 16, align="down")
+        served_tokens(15, 16, align="down")
     with pytest.raises(ConfigError, match="up"):
-        sizing.served_tokens(34, 16, align="up")
+        served_tokens(34, 16, align="up")
 
 
 def test_the_fixture_of_2_layers_2_heads_32_tokens_and_head_dimension_4():
-    assert sizing.prefix_bytes(2, 2, 4, 4, 32) == 2 * 2 * 4 * 32 * 2 * 4 == 4096
-
-
-def test_half_of_2702_tokens_is_1351():
-    assert sizing.budget_tokens(2702, 0.5) == 1351
-    assert sizing.budget_tokens(2702, 1351) == 1351
-    for size in (0, -1, 1.5, 0.0, True):
-        with pytest.raises(ConfigError):
-            sizing.budget_tokens(2702, size)
+    assert _manifest(2, 2, 4, 32, "float32").num_bytes == 2 * 2 * 4 * 32 * 2 * 4 == 4096
 
 
 def test_the_byte_formula_meets_the_published_sizes():
-    tensors = sizing.prefix_bytes(64, 8, 128, 2, 1351)
+    tensors = _num_bytes(64, 8, 128, 1351)
     assert 0 <= 354_193_931 - tensors < 0.0002 * tensors  # the rest is the file's own header
-    assert round(sizing.prefix_bytes(28, 4, 128, 2, 672) / MIB, 1) == 36.8
-    assert round(sizing.prefix_bytes(28, 4, 128, 2, 3856) / MIB, 1) == 210.9
-    assert sizing.bytes_per_token(28, 8, 128, 2) == 112 * 1024
+    assert round(_num_bytes(28, 4, 128, 672) / MIB, 1) == 36.8
+    assert round(_num_bytes(28, 4, 128, 3856) / MIB, 1) == 210.9
+    assert _num_bytes(28, 8, 128, 1) == 112 * 1024
 
 
 @pytest.mark.parametrize(

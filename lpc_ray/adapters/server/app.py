@@ -35,14 +35,13 @@ def build(args: dict[str, Any]):
         llm_config(settings), deployment_cls=PrefixServer, bind_kwargs={"settings": settings}, name_prefix="prefixes:"
     )
     # Decorating the class where it stands would pickle it before the rest of its module exists.
-    ingress = serve.deployment(
-        serve.ingress(app)(Ingress),
+    deploy = serve.deployment(
         name="Ingress",
         max_ongoing_requests=2048,
         graceful_shutdown_timeout_s=120,
         ray_actor_options={"num_cpus": 0.1},
     )
-    return ingress.bind(server, settings)
+    return deploy(serve.ingress(app)(Ingress)).bind(server, settings)
 
 
 def checked(args: dict[str, Any]) -> ServerSettings:
@@ -76,7 +75,7 @@ def llm_config(settings: ServerSettings):
     bundle = {"CPU": settings.replica_cpus} if settings.device == "cpu" else {"CPU": settings.replica_cpus, "GPU": 1}
     return LLMConfig(
         model_loading_config={"model_id": settings.served_name, "model_source": resolve_model(settings.model)},
-        accelerator_config={"kind": settings.device},
+        accelerator_config={"kind": settings.device},  # pyright: ignore[reportArgumentType]  # Pydantic reads it
         placement_group_config={"bundles": [bundle]},
         deployment_config={
             **scaling,

@@ -99,7 +99,8 @@ class Ingress:
         prefixes = [(entry.digest, entry.num_tokens) for entry in entries]
         salt = tenant.name if tenant.isolate else None
         route = entries[0].digest if entries else ""
-        return aiter(self._routed(route).answer.remote(kind, body, prefixes, str(name), salt))
+        answer = self._routed(route).answer.remote(kind, body, prefixes, str(name), salt)
+        return aiter(answer)  # pyright: ignore[reportArgumentType]  # with stream=True it is always a generator
 
     def _routed(self, digest: str) -> DeploymentHandle:
         """A handle that prefers replicas which hold `digest`; kept, for each costs a router's connection."""

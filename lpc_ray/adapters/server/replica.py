@@ -63,6 +63,11 @@ class PrefixServer(LLMServer):
                 await self.pin(entry.digest, True)
         self._advertiser = asyncio.create_task(self._keep_advertising())
 
+    @property
+    def _vllm(self) -> Any:
+        """The engine, once started: Ray types it as its protocol, which lacks vLLM's renderers and client."""
+        return self.engine
+
     async def answer(
         self, kind: str, body: dict[str, Any], prefixes: list[tuple[str, int]], model: str, tenant_salt: str | None
     ) -> AsyncIterator[dict[str, Any] | str]:
@@ -114,12 +119,12 @@ class PrefixServer(LLMServer):
     async def _rewrite(self, kind: str, request: Any, copy: Any, rewriting: Rewriting) -> int:
         """Put placeholders before the prompt, as vLLM renders it from the copy; returns the number of prompts."""
         request.cache_salt = rewriting.cache_salt
-        request.kv_transfer_params = rewriting.transfer_params
+        request.kv_transfer_params = transfer = rewriting.transfer_params
         if kind == "chat":
-            rendered = await self.engine._oai_serving_chat.online_renderer.render_chat(copy)
+            rendered = await self._vllm._oai_serving_chat.online_renderer.render_chat(copy)
             inputs = rendered[1] if isinstance(rendered, tuple) else rendered
         else:
-            inputs = await self.engine._oai_serving_completion.online_renderer.render_completion(copy)
+            inputs = await self._vllm._oai_serving_completion.online_renderer.render_completion(copy)
         if not isinstance(inputs, list):
             raise Refusal(int(inputs.error.code), "invalid_request", inputs.error.message, inputs.error.param)
         prompts = [list(one["prompt_token_ids"]) for one in inputs]
@@ -132,13 +137,13 @@ class PrefixServer(LLMServer):
         request.truncate_prompt_tokens = None
         if kind == "completions":
             request.prompt = [rewriting.token_ids(prompt) for prompt in prompts]
-        elif rewriting.prefixes:
-            request.kv_transfer_params["prompt_token_ids"] = rewriting.token_ids(prompts[0])
+        elif transfer is not None:
+            request.kv_transfer_params = {**transfer, "prompt_token_ids": rewriting.token_ids(prompts[0])}
         return len(prompts)
 
     def _check_vocabulary(self, field: str, token_ids: Iterable[int]) -> None:
         """Raises: Refusal 400 for an id that the model has no row for, which would end the engine."""
-        size = self.engine._engine_client.vllm_config.model_config.get_vocab_size()
+        size = self._vllm._engine_client.vllm_config.model_config.get_vocab_size()
         odd = next((token for token in token_ids if not 0 <= token < size), None)
         if odd is not None:
             raise Refusal(400, "no_such_token", f"{field}: got token {odd}, wanted 0 to {size - 1}", param=field)
@@ -151,7 +156,7 @@ class PrefixServer(LLMServer):
         try:
             manifest = await asyncio.to_thread(self._source.manifest, digest)
             tokens = served_tokens(
-                manifest.num_tokens, self.engine._engine_client.vllm_config.cache_config.block_size, align
+                manifest.num_tokens, self._vllm._engine_client.vllm_config.cache_config.block_size, align
             )
             if tokens >= self._settings.max_model_len:
                 raise ArtifactError(
@@ -214,7 +219,9 @@ class PrefixServer(LLMServer):
     def _advertise(self) -> None:
         """Tell Serve's router what this replica holds, as `serve.multiplexed` would for models it loads itself."""
         info = RequestRoutingInfo(replica_id=self._replica, multiplexed_model_ids=list(self._host.residents()))
-        _get_global_client().record_request_routing_info(info)
+        client = _get_global_client()
+        assert client is not None, "a replica runs in a process that knows Serve's controller"
+        client.record_request_routing_info(info)
 
 
 def _own_folder(root: Path, name: str) -> Path:

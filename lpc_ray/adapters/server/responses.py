@@ -44,7 +44,7 @@ async def events(
 
 
 def _event(body: dict[str, Any]) -> str:
-    return f"data: {JSONResponse(body).body.decode()}\n\n"
+    return f"data: {bytes(JSONResponse(body).body).decode()}\n\n"
 
 
 async def first_of(items: AsyncIterator[Any]) -> Any:

@@ -7,7 +7,6 @@ from lpc_ray.artifacts.fetch import fetch_checked, fetch_manifest
 from lpc_ray.artifacts.manifest import Manifest
 from lpc_ray.artifacts.store import TENSOR_FILE
 from lpc_ray.model.identity import ModelIdentity
-from lpc_ray.serving.sizing import check_kind
 from lpc_ray.serving.spare import make_spare, take_spare
 from lpc_ray.storage import Store
 from lpc_ray.verification.gate import require_passed
@@ -21,9 +20,8 @@ class ArtifactSource:
         self._aside = ThreadPoolExecutor(1, thread_name_prefix="spare")
 
     def manifest(self, digest: str) -> Manifest:
-        """Raises: as `fetch_manifest`, and ArtifactError for another resource kind, or without the gate's word if needed."""
+        """Raises: as `fetch_manifest`, and ArtifactError where the gate is required and was not passed."""
         manifest = fetch_manifest(self._store, digest, self._identity)
-        check_kind(manifest.kind)
         if self._require_gate:
             require_passed(manifest, "require_gate")
         return manifest

@@ -67,10 +67,6 @@ def per_document(rows: Sequence[Row], first: str = "first_k", second: str = "sci
     ]
 
 
-def total_delta(verdicts: Sequence[DocumentVerdict]) -> int:
-    return sum(verdict.delta for verdict in verdicts)
-
-
 def _verdict(one: Sequence[Row], other: Sequence[Row], first: str, second: str) -> DocumentVerdict:
     total = one[0].total or 0
     best, best_other = (max(side, key=lambda row: row.passed or 0) for side in (one, other))

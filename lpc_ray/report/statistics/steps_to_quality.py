@@ -71,9 +71,3 @@ def steps_to_quality(lines: Sequence[Curve], thresholds: Sequence[Threshold] = T
         StepsToQuality(line.name, tuple([line.first_step(share) for share in wanted]), line.best, line.ended)
         for line in lines
     ]
-
-
-def fastest(lines: Sequence[StepsToQuality], at: int) -> list[str]:
-    """The names of the lines that reached threshold number `at` at the earliest known step."""
-    steps = {line.arm: step for line in lines if isinstance(step := line.steps[at], int)}
-    return [name for name, step in steps.items() if step == min(steps.values())]
