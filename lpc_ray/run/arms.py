@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from lpc_ray.config.recipe import GENERAL, InitializerName, Objective, Recipe
+from lpc_ray.config.recipe import GENERAL, Recipe
 from lpc_ray.errors import ConfigError
 from lpc_ray.records import Document, digest_of
 
@@ -26,8 +26,8 @@ class Arm:
     """
 
     induction: str
-    objective: Objective
-    initializer: InitializerName
+    objective: str
+    initializer: str
     num_tokens: int
     seed: int
     initializer_seed: int

@@ -2,7 +2,6 @@
 
 from lpc_ray.artifacts.handles import ARTIFACTS
 from lpc_ray.artifacts.store import stored_manifest
-from lpc_ray.config.recipe import InitializerName
 from lpc_ray.records import digest_of
 from lpc_ray.report.ledger.ledger import BaselineRecord
 from lpc_ray.run.plan import Plan
@@ -20,28 +19,28 @@ def prompt_baselines(plan: Plan) -> list[tuple[str, int, Subject]]:
     found = [("no_context", 0, Subject("no_context"))]
     max_tokens = plan.config.recipe.verification.max_tokens
     taken = plan.longest_question + max_tokens + plan.benchmark.added_tokens(max_tokens) + TEMPLATE_TOKENS
-    if len(plan.material) + taken <= plan.config.cluster.engine.max_model_len:
+    if len(plan.source_ids) + taken <= plan.config.cluster.engine.max_model_len:
         found.append(("full_document", 0, _told(plan, "full_document", None)))
     for size in shorter_sizes(plan):
         found.append(("truncated", size, _told(plan, f"truncated-{size}", size)))
     return found
 
 
-def untrained(plan: Plan) -> list[tuple[InitializerName, int]]:
+def untrained(plan: Plan) -> list[tuple[str, int]]:
     """(initializer, tokens) of the untrained prefixes that are baselines: the text prefill, and what the recipe adds."""
     names = dict.fromkeys(("first_k", *plan.config.recipe.initializers.training_free))
     sizes = {arm.num_tokens for arm in plan.arms}
     return [(name, size) for name in names for size in (sorted(sizes) if name != "first_k" else shorter_sizes(plan))]
 
 
-def untrained_name(initializer: InitializerName) -> str:
+def untrained_name(initializer: str) -> str:
     return "text_prefill" if initializer == "first_k" else initializer
 
 
-def untrained_key(plan: Plan, initializer: InitializerName, num_tokens: int) -> str:
+def untrained_key(plan: Plan, initializer: str, num_tokens: int) -> str:
     """Under which name the run remembers an untrained prefix."""
     recipe = plan.config.recipe
-    told = [recipe.model.model_dump(mode="json"), recipe.prefix.model_dump(mode="json"), plan.material, num_tokens]
+    told = [recipe.model.model_dump(mode="json"), recipe.prefix.model_dump(mode="json"), plan.source_ids, num_tokens]
     return f"{initializer}-{digest_of(*told, plan.starts.digests.get(initializer))}"
 
 
@@ -86,11 +85,11 @@ def baseline_records(plan: Plan, run: Store) -> list[BaselineRecord]:
 
 def shorter_sizes(plan: Plan) -> list[int]:
     """The prefix sizes that the source is long enough for."""
-    return sorted({arm.num_tokens for arm in plan.arms if arm.num_tokens <= len(plan.material)})
+    return sorted({arm.num_tokens for arm in plan.arms if arm.num_tokens <= len(plan.source_ids)})
 
 
 def _told(plan: Plan, name: str, num_tokens: int | None) -> Subject:
     text = plan.document_text
     if num_tokens is not None:
-        text = plan.tokenizer.decode(plan.material[:num_tokens])
+        text = plan.tokenizer.decode(plan.source_ids[:num_tokens])
     return Subject(f"{name}-{digest_of(text)}", document=text)

@@ -191,6 +191,12 @@ def test_a_held_out_question_is_found_wherever_a_family_reads_it(monkeypatch, tm
     ("overrides", "message"),
     [
         (["recipe.sweep.0.objective=kl"], "got objective kl, wanted ntp: curated has no teacher"),
+        (["recipe.sweep.0.initializer=strided"], r"initializer\.0: got 'strided'.*did you mean 'strided_rope'"),
+        (
+            ["recipe.sweep.0.objective=klm"],
+            r"recipe\.sweep\.0\.objective\.0: got 'klm', wanted one of kl, mix, ntp .*'kl'",
+        ),
+        (["recipe.verification.kind=gsm"], r"recipe\.verification\.kind: got 'gsm', wanted one of gsm8k, .*'gsm8k'"),
         (["recipe.sweep.0.objective=mix"], "got objective mix, wanted ntp: curated has no teacher"),
         (
             ["recipe.induction.families.ss.max_answer_tokens=1500"],
@@ -367,7 +373,6 @@ def test_a_dry_run_says_which_tasks_have_no_tests_and_which_tell_their_skill(mon
         ("recipe.training.lr=" + "[" * 1000, "recipe.training.lr"),
         ("recipe.sweep.0.seed=-1", r"recipe\.sweep\.0\.seed\.0: got -1, wanted greater than or equal to 0$"),
         ("recipe.sweep.0.num_tokens=[8, x]", r"recipe\.sweep\.0\.num_tokens\.1: got 'x', wanted an integer from 1 on"),
-        ("recipe.sweep.0.initializer=strided", r"initializer\.0: got 'strided'.*did you mean 'strided_rope'"),
         ("recipe.training.steps=true", r"recipe\.training\.steps: got true, wanted a number$"),
         ("recipe.training.batch_tokens=1", r"recipe\.training\.batch_tokens: got 1, wanted"),
         ("recipe.training.steps=99999999999999999999", r"recipe\.training\.steps: got 9+, wanted less than"),

@@ -24,7 +24,7 @@ def report(context: RunContext) -> None:
     held_out = [case for case in plan.cases if case.split == "held_out"]
     facts = run_facts(plan, lambda: datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"))
     task = ", ".join(document.name for document in plan.documents)
-    subject = ReportSubject(plan.config.name, task, len(plan.material))
+    subject = ReportSubject(plan.config.name, task, len(plan.source_ids))
     induction = induction_reports(plan, run)
     rows = write_report(run, title, facts, arms, baselines, held_out, subject, plan.config.report.thresholds, induction)
     figures = {f"held_out.{row.name}": row.score for row in rows if row.score is not None}
