@@ -1,4 +1,4 @@
-"""How long and how large prefixes and requests are: the sizing contract of METHODS section 9."""
+"""How long and how large prefixes and requests are: the sizing contract."""
 
 from dataclasses import dataclass
 
@@ -40,16 +40,6 @@ def served_tokens(num_tokens: int, block_tokens: int, align: str = "exact") -> i
     if aligned == 0:
         raise ArtifactError(f"align: down leaves none of {num_tokens} tokens at a block size of {block_tokens}")
     return aligned
-
-
-def budget_tokens(source_tokens: int, size: int | float) -> int:
-    """The prefix length that `size` stands for: tokens when whole, else a fraction of the source's tokens.
-
-    Raises: ConfigError for anything else.
-    """
-    if isinstance(size, bool) or size <= 0 or (isinstance(size, float) and size > 1):
-        raise ConfigError(f"num_tokens: got {size!r}, wanted a whole number above 0 or a fraction up to 1")
-    return size if isinstance(size, int) else max(1, round(source_tokens * size))
 
 
 def bytes_per_token(num_layers: int, num_kv_heads: int, head_dim: int, dtype_bytes: int) -> int:

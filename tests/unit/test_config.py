@@ -15,6 +15,7 @@ from lpc_ray.artifacts.handles import ARTIFACTS, set_handle
 from lpc_ray.artifacts.store import publish
 from lpc_ray.cli.jobs import run_job
 from lpc_ray.config.job import load
+from lpc_ray.config.shares import size_in_tokens
 from lpc_ray.errors import ArtifactError, ConfigError, DataError, LPCError
 from lpc_ray.induction import build_family, family_names
 from lpc_ray.model.embedded import fetch_embedded_model, resolve_model
@@ -122,6 +123,14 @@ def test_a_prefix_size_that_leaves_nothing_to_train_is_refused(config_file, docu
 def test_a_fraction_is_taken_of_the_source(config_file, documents):
     recipe = load(config_file, ["recipe.sweep.0.num_tokens=0.5"]).recipe
     assert arms(recipe, documents, source_tokens=2702)[0].num_tokens == 1351
+
+
+@pytest.mark.parametrize(
+    ("size", "source", "wanted"),
+    [(0.5, 2702, 1351), (0.5, 2703, 1351), (0.3, 805, 241), (0.29, 100, 29), (0.999, 4, 3), (1351, 2702, 1351)],
+)
+def test_a_fraction_of_a_source_is_rounded_down_from_exactly_what_is_written(size, source, wanted):
+    assert size_in_tokens(size, source) == wanted
 
 
 @pytest.mark.parametrize(

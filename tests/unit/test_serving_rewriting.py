@@ -53,14 +53,6 @@ def test_the_fixture_of_2_layers_2_heads_32_tokens_and_head_dimension_4():
     assert sizing.prefix_bytes(2, 2, 4, 4, 32) == 2 * 2 * 4 * 32 * 2 * 4 == 4096
 
 
-def test_half_of_2702_tokens_is_1351():
-    assert sizing.budget_tokens(2702, 0.5) == 1351
-    assert sizing.budget_tokens(2702, 1351) == 1351
-    for size in (0, -1, 1.5, 0.0, True):
-        with pytest.raises(ConfigError):
-            sizing.budget_tokens(2702, size)
-
-
 def test_the_byte_formula_meets_the_published_sizes():
     tensors = sizing.prefix_bytes(64, 8, 128, 2, 1351)
     assert 0 <= 354_193_931 - tensors < 0.0002 * tensors  # the rest is the file's own header
