@@ -16,6 +16,7 @@ from lpc_ray.model.embedded import fetch_embedded_model
 from lpc_ray.model.identity import model_identity
 from lpc_ray.prefix.attention import attach
 from lpc_ray.prefix.initializers import first_k
+from lpc_ray.prefix.initializers.base import Start
 
 NAME = "smollm2-135m-instruct"
 PREFIX_TOKENS = 96
@@ -78,7 +79,7 @@ def publish_texts(oracle, store, texts, num_tokens=PREFIX_TOKENS):
     for name, text in texts.items():
         ids = oracle.encode(text)
         size = num_tokens[name] if isinstance(num_tokens, dict) else num_tokens
-        start = first_k(backbone, ids, size)
+        start = first_k.initialize(Start(backbone, ids, size))
         found[name] = publish(store, start.keys, start.values, oracle.identity, 1).digest
     return found
 

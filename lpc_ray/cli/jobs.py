@@ -52,7 +52,7 @@ def run_job(
         elif preview is not None and options.preview:
             preview(plan, options.preview)
         else:
-            tokens, cases = len(plan.material), len(plan.cases)
+            tokens, cases = len(plan.source_ids), len(plan.cases)
             print(
                 f"{config.name}: {len(plan.arms)} arms, a source of {tokens} tokens, {cases} cases → {run}", flush=True
             )
@@ -110,7 +110,7 @@ def _count(text: str) -> int:
 def _show(plan: Plan, run: RunFolder) -> None:
     print(yaml.safe_dump(plan.config.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
     print(f"fingerprint  {plan.fingerprint}\nprotocol     {plan.protocol}\nrun          {run}")
-    print(f"source       {len(plan.documents)} document(s), {len(plan.material)} tokens; {len(plan.cases)} cases\n")
+    print(f"source       {len(plan.documents)} document(s), {len(plan.source_ids)} tokens; {len(plan.cases)} cases\n")
     for line in plan.benchmark.caveats():
         print(line)
     for number, arm in enumerate(plan.arms, start=1):

@@ -2,22 +2,10 @@
 
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from lpc_ray.config.loading import Strict
 
-Objective = Literal["ntp", "kl", "mix"]
-InitializerName = Literal[
-    "first_k",
-    "sci",
-    "strided_rope",
-    "text",
-    "random_tokens",
-    "random_vectors",
-    "pretrained",
-    "attention_matching",
-]
-VerifierKind = Literal["short_answer", "gsm8k", "longhealth", "skillsbench"]
 GENERAL = "general"  # the family whose traces know no source: the prefix-free model's own replies
 EARLY_STEPS = (0, 1, 2, 4, 8, 16, 24, 48)
 
@@ -50,7 +38,7 @@ class ModelRecipe(Strict):
 
 
 class SourceRecipe(Strict):
-    """Raw material: text and Markdown files or folders. `description` is the line about the corpus a teacher reads."""
+    """The source: text and Markdown files or folders. `description` is the line about the corpus a teacher reads."""
 
     paths: Several[Annotated[str, Field(min_length=1)]]
     description: str = ""
@@ -69,37 +57,21 @@ class PrefixRecipe(Strict):
     sci_chunk_tokens: Annotated[int, Field(ge=1)] = 64
 
 
-class TextRecipe(Strict):
-    """`path`: a UTF-8 file; `text` starts from its first tokens."""
-
-    path: str
-
-
-class PretrainedRecipe(Strict):
-    """An earlier LPC: `handle` (or digest) in `store`, a run's folder or any store that `lpc` wrote."""
-
-    store: str
-    handle: str
-
-
-class AttentionMatchingRecipe(Strict):
-    """`query_tokens` tokens of the material, in sampled chunks, ask; `ridge` pulls solved values towards the tokens' own."""
-
-    query_tokens: Annotated[int, Field(ge=1)] = 256
-    query_chunk_tokens: Annotated[int, Field(ge=1)] = 64
-    ridge: Annotated[float, Field(gt=0)] = 1e-3
-
-
 class InitializersRecipe(Strict):
-    """What some initializers need besides the source.
+    """What some initializers need besides the source: name → settings, checked by the initializer itself
+    (`lpc_ray.prefix.initializers`).
 
     `training_free`: initializers whose untrained prefixes are baselines, beside the text prefill, in every prefix size.
     """
 
-    text: TextRecipe | None = None
-    pretrained: PretrainedRecipe | None = None
-    attention_matching: AttentionMatchingRecipe = AttentionMatchingRecipe()
-    training_free: tuple[InitializerName, ...] = ()
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, dict[str, Any] | None] = Field(init=False)  # pyright: ignore
+
+    training_free: tuple[str, ...] = ()
+
+    def settings(self) -> dict[str, dict[str, Any]]:
+        """Initializer → the settings that the recipe gives it."""
+        return {name: given for name, given in (self.__pydantic_extra__ or {}).items() if given is not None}
 
 
 class BaselinePrefixesRecipe(Strict):
@@ -188,7 +160,7 @@ class VerificationRecipe(Strict):
     (`lpc_ray.verification`).
     """
 
-    kind: VerifierKind = "short_answer"
+    kind: str = "short_answer"
     cases: str
     settings: dict[str, Any] = {}
     max_tokens: Annotated[int, Field(ge=1)] = 32
@@ -223,11 +195,14 @@ class GateRecipe(Strict):
 
 
 class SweepEntry(Strict):
-    """One product of axes; a plain value is an axis of one. `num_tokens`: an integer, or a fraction of the source."""
+    """One product of axes; a plain value is an axis of one. `num_tokens`: an integer, or a fraction of the source.
+
+    `objective` and `initializer` name modules of `lpc_ray.training.objectives` and `lpc_ray.prefix.initializers`.
+    """
 
     induction: Axis[str]
-    objective: Axis[Objective]
-    initializer: Axis[InitializerName]
+    objective: Axis[str]
+    initializer: Axis[str]
     num_tokens: Axis[NumTokens] = (128,)
     seed: Axis[Seed] = (0,)
     initializer_seed: Axis[Seed] = (0,)

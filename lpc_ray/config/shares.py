@@ -1,4 +1,4 @@
-"""The qualities of the steps-to-quality table, as a user writes them."""
+"""Shares as a user writes them: the qualities of the steps-to-quality table, and prefix sizes."""
 
 from fractions import Fraction
 
@@ -18,3 +18,11 @@ def quality(threshold: Threshold) -> Fraction:
     if not 0 < value <= 1:
         raise ConfigError(f"threshold: got {threshold!r}, wanted a fraction above 0 and at most 1")
     return value
+
+
+def size_in_tokens(size: int | float, source_tokens: int) -> int:
+    """The prefix length that `size` stands for: tokens when from 1 on, else that fraction of the source's, rounded down.
+
+    Exactly what is written, so 0.29 of 100 is 29. The published budgets come out: half of 2,702 is 1,351.
+    """
+    return int(size) if size >= 1 else int(Fraction(str(size)) * source_tokens)

@@ -106,7 +106,7 @@ def forward_cache(
     limit = context_of(model)
     if len(token_ids) > limit:
         raise DataError(
-            f"forward: got material of {len(token_ids)} tokens, wanted at most the model's context of {limit}"
+            f"forward: got a source of {len(token_ids)} tokens, wanted at most the model's context of {limit}"
         )
     ids = torch.tensor([token_ids], device=model.device)
     positions = torch.arange(first_position, first_position + len(token_ids), device=model.device)[None]

@@ -1,98 +1,120 @@
-"""What initializers start from: the source, a text file, or an earlier LPC. Read and checked before anything heavy."""
+"""What initializers start from: the source, and what some need besides. Found and checked before anything heavy."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
 
-from lpc_ray.artifacts.handles import ARTIFACTS, MANIFEST_FILE, find_digest
-from lpc_ray.config.recipe import InitializerName, InitializersRecipe, Recipe
-from lpc_ray.errors import ConfigError, DataError, PrefixNotFoundError
+from lpc_ray.config.loading import Strict, nearest, validated
+from lpc_ray.config.recipe import PrefixRecipe, Recipe
+from lpc_ray.errors import ConfigError, DataError
+from lpc_ray.prefix.initializers import initializer_names, load_initializer
+from lpc_ray.prefix.initializers.base import Extra, Initialized, Start
 from lpc_ray.records import digest_of
-from lpc_ray.sources.documents import read_text
-from lpc_ray.storage import Store, open_store
 
-TAKES_SOURCE = ("first_k", "strided_rope", "attention_matching")  # whose P tokens are tokens of the source, each once
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
-
-@dataclass(frozen=True)
-class Text:
-    path: str
-    token_ids: list[int]
-
-
-@dataclass(frozen=True)
-class Pretrained:
-    """An earlier LPC in a store."""
-
-    store: Store
-    digest: str
-    num_tokens: int
+    from lpc_ray.model.identity import ModelIdentity
 
 
 @dataclass(frozen=True)
 class Starts:
-    """material: the source's token ids, documents in order; the rest only where an initializer in use needs it.
+    """source_ids: the source's token ids, documents in order.
 
+    settings: of each initializer in use, None where it has none; extras: what those in use start from besides the source;
     digests: initializer → what its arms' ids depend on besides the source.
     """
 
-    material: list[int]
-    text: Text | None = None
-    pretrained: Pretrained | None = None
+    source_ids: list[int]
+    settings: dict[str, Strict | None] = field(default_factory=dict)
+    extras: dict[str, Extra] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
 
-    def check(self, initializer: InitializerName, num_tokens: int, where: str) -> None:
+    def check(self, initializer: str, num_tokens: int, where: str) -> None:
         """Raises: DataError when there is not enough to make a prefix of `num_tokens` of, ConfigError for another length."""
-        got, wanted = f"{where}: got", f"wanted at least num_tokens = {num_tokens}"
-        if initializer in TAKES_SOURCE and len(self.material) < num_tokens:
-            raise DataError(f"{got} a source of {len(self.material)} tokens, {wanted}")
-        if initializer == "text" and self.text is not None and len(self.text.token_ids) < num_tokens:
-            raise DataError(f"{got} a text of {len(self.text.token_ids)} tokens in {self.text.path}, {wanted}")
-        if initializer == "pretrained" and self.pretrained is not None and self.pretrained.num_tokens != num_tokens:
-            raise ConfigError(
-                f"{got} an earlier LPC of {self.pretrained.num_tokens} tokens, wanted exactly num_tokens = {num_tokens}"
-            )
+        least = load_initializer(initializer).minimum_source(num_tokens)
+        if len(self.source_ids) < least:
+            rule = f"num_tokens = {num_tokens}" if least == num_tokens else str(least)
+            raise DataError(f"{where}: got a source of {len(self.source_ids)} tokens, wanted at least {rule}")
+        if initializer in self.extras:
+            self.extras[initializer].check(num_tokens, where)
+
+    def whole_source(self) -> dict[str, int]:
+        """Initializer in use that reads the whole source → tokens of its longest forward."""
+        found = {}
+        for name, settings in sorted(self.settings.items()):
+            module = load_initializer(name)
+            if hasattr(module, "whole_source"):
+                found[name] = module.whole_source(len(self.source_ids), settings)
+        return found
+
+    def initialize(
+        self,
+        initializer: str,
+        model: "PreTrainedModel",
+        identity: "ModelIdentity",
+        num_tokens: int,
+        seed: int,
+        prefix: PrefixRecipe,
+        cache: Path,
+    ) -> Initialized:
+        """Start a prefix of `num_tokens`. cache: a local folder for an earlier LPC that lies in an object store.
+
+        Raises: DataError when there is too little to start from, ConfigError for an unfit RoPE, ArtifactError for an earlier
+        LPC of another model or length.
+        """
+        settings, extra = self.settings.get(initializer), self.extras.get(initializer)
+        start = Start(model, self.source_ids, num_tokens, seed, prefix, settings, extra, identity, cache)
+        return load_initializer(initializer).initialize(start)
 
 
-def read_starts(recipe: Recipe, material: list[int], encode: Callable[[str], list[int]]) -> Starts:
+def read_starts(recipe: Recipe, source_ids: list[int], encode: Callable[[str], list[int]]) -> Starts:
     """What the recipe's initializers start from. encode: text → token ids.
 
-    Raises: ConfigError where an initializer in use lacks its settings, DataError for an unreadable text,
-    PrefixNotFoundError for an earlier LPC that its store does not hold.
+    Raises: ConfigError for an unknown initializer, for settings that it does not take, and where one in use lacks its
+    settings; DataError and PrefixNotFoundError for what cannot be read.
     """
-    settings = recipe.initializers
-    used = {name for entry in recipe.sweep for name in entry.initializer} | set(settings.training_free)
-    text, pretrained = None, None
-    digests: dict[str, str] = {}
-    if "text" in used:
-        text = _read_text(settings, encode)
-        digests["text"] = digest_of(text.token_ids)
-    if "pretrained" in used:
-        pretrained = _find_pretrained(settings)
-        digests["pretrained"] = pretrained.digest
-    if "attention_matching" in used:
-        digests["attention_matching"] = digest_of(settings.attention_matching.model_dump(mode="json"))
-    return Starts(material, text, pretrained, digests)
+    given = _checked_settings(recipe)
+    settings, extras, digests = {}, {}, {}
+    for name, where in _in_use(recipe).items():
+        module = load_initializer(name, where)
+        settings[name] = given.get(name, _default_settings(module))
+        if hasattr(module, "find"):
+            extras[name] = module.find(settings[name], encode)
+            digests[name] = extras[name].digest
+        elif settings[name] is not None:
+            digests[name] = digest_of(settings[name].model_dump(mode="json"))
+    return Starts(source_ids, settings, extras, digests)
 
 
-def _read_text(settings: InitializersRecipe, encode: Callable[[str], list[int]]) -> Text:
-    if settings.text is None:
-        raise ConfigError(
-            "recipe.initializers.text: missing, wanted the path of the text that initializer text starts from"
-        )
-    path = settings.text.path
-    return Text(path, encode(read_text(Path(path), "recipe.initializers.text")))
+def _in_use(recipe: Recipe) -> dict[str, str]:
+    """Initializer → where the recipe names it first."""
+    found: dict[str, str] = {}
+    for number, entry in enumerate(recipe.sweep):
+        for place, name in enumerate(entry.initializer):
+            found.setdefault(name, f"recipe.sweep.{number}.initializer.{place}")
+    for place, name in enumerate(recipe.initializers.training_free):
+        found.setdefault(name, f"recipe.initializers.training_free.{place}")
+    return found
 
 
-def _find_pretrained(settings: InitializersRecipe) -> Pretrained:
-    if settings.pretrained is None:
-        raise ConfigError("recipe.initializers.pretrained: missing, wanted store and handle of an earlier LPC")
-    store = open_store(settings.pretrained.store)
-    digest = find_digest(store, settings.pretrained.handle)
-    manifest = f"{ARTIFACTS}/{digest}/{MANIFEST_FILE}"
-    if not store.exists(manifest):
-        raise PrefixNotFoundError(f"recipe.initializers.pretrained: {store.path(manifest)} does not exist")
-    told = store.read_json(manifest)
-    if not isinstance(told, dict) or not isinstance(told.get("num_tokens"), int):
-        raise ConfigError(f"recipe.initializers.pretrained: {store.path(manifest)} is no LPC manifest")
-    return Pretrained(store, digest, told["num_tokens"])
+def _checked_settings(recipe: Recipe) -> dict[str, Strict]:
+    """The settings that the recipe gives, also of initializers that it does not use."""
+    names, found = initializer_names(), {}
+    takers = {name: module for name in names if hasattr(module := load_initializer(name), "Settings")}
+    for name, settings in recipe.initializers.settings().items():
+        where = f"recipe.initializers.{name}"
+        if name not in takers:
+            raise ConfigError(f"unknown key {where}{nearest(name, {*takers, 'training_free'})}")
+        found[name] = validated(takers[name].Settings, settings, where)
+    return found
+
+
+def _default_settings(module: ModuleType) -> Strict | None:
+    """None for an initializer without settings, or with one that must be given."""
+    kind = getattr(module, "Settings", None)
+    if kind is None or any(one.is_required() for one in kind.model_fields.values()):
+        return None
+    return kind()

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from lpc_ray.config.recipe import GENERAL, InitializerName, Objective, Recipe
+from lpc_ray.config.recipe import GENERAL, Recipe
+from lpc_ray.config.shares import size_in_tokens
 from lpc_ray.errors import ConfigError
 from lpc_ray.records import Document, digest_of
 
@@ -26,8 +27,8 @@ class Arm:
     """
 
     induction: str
-    objective: Objective
-    initializer: InitializerName
+    objective: str
+    initializer: str
     num_tokens: int
     seed: int
     initializer_seed: int
@@ -134,12 +135,11 @@ def arms(
 
 
 def _num_tokens(size: int | float, source_tokens: int | None, frozen_tokens: int) -> int:
-    if size < 1:
-        if source_tokens is None:
-            raise ConfigError(f"recipe.sweep num_tokens: got the fraction {size}, but the source was not tokenised")
-        size = int(size * source_tokens)
-    if size <= frozen_tokens:
+    if size < 1 and source_tokens is None:
+        raise ConfigError(f"recipe.sweep num_tokens: got the fraction {size}, but the source was not tokenised")
+    num_tokens = size_in_tokens(size, source_tokens or 0)
+    if num_tokens <= frozen_tokens:
         raise ConfigError(
-            f"recipe.sweep num_tokens: got {size}, wanted more than recipe.prefix.frozen_tokens = {frozen_tokens}"
+            f"recipe.sweep num_tokens: got {num_tokens}, wanted more than recipe.prefix.frozen_tokens = {frozen_tokens}"
         )
-    return int(size)
+    return num_tokens

@@ -1,7 +1,6 @@
 """What stands beside the arms: prompts with and without the source, untrained prefixes, LPCs that existed before."""
 
 from lpc_ray.artifacts.store import stored_manifest
-from lpc_ray.config.recipe import InitializerName
 from lpc_ray.records import digest_of
 from lpc_ray.report.ledger.ledger import BaselineRecord
 from lpc_ray.run.folder import RunFolder
@@ -19,28 +18,28 @@ def prompt_baselines(plan: Plan) -> list[tuple[str, int, Answerer]]:
     found = [("no_context", 0, Answerer("no_context"))]
     max_tokens = plan.config.recipe.verification.max_tokens
     taken = plan.longest_question + max_tokens + plan.benchmark.added_tokens(max_tokens) + TEMPLATE_TOKENS
-    if len(plan.material) + taken <= plan.config.cluster.engine.max_model_len:
+    if len(plan.source_ids) + taken <= plan.config.cluster.engine.max_model_len:
         found.append(("full_document", 0, _with_document(plan, "full_document", None)))
     for size in shorter_sizes(plan):
         found.append(("truncated", size, _with_document(plan, f"truncated-{size}", size)))
     return found
 
 
-def untrained(plan: Plan) -> list[tuple[InitializerName, int]]:
+def untrained(plan: Plan) -> list[tuple[str, int]]:
     """(initializer, tokens) of the untrained prefixes that are baselines: the text prefill, and what the recipe adds."""
     names = dict.fromkeys(("first_k", *plan.config.recipe.initializers.training_free))
     sizes = {arm.num_tokens for arm in plan.arms}
     return [(name, size) for name in names for size in (sorted(sizes) if name != "first_k" else shorter_sizes(plan))]
 
 
-def untrained_name(initializer: InitializerName) -> str:
+def untrained_name(initializer: str) -> str:
     return "text_prefill" if initializer == "first_k" else initializer
 
 
-def untrained_key(plan: Plan, initializer: InitializerName, num_tokens: int) -> str:
+def untrained_key(plan: Plan, initializer: str, num_tokens: int) -> str:
     """Under which name the run remembers an untrained prefix."""
     recipe = plan.config.recipe
-    parts = [recipe.model.model_dump(mode="json"), recipe.prefix.model_dump(mode="json"), plan.material, num_tokens]
+    parts = [recipe.model.model_dump(mode="json"), recipe.prefix.model_dump(mode="json"), plan.source_ids, num_tokens]
     return f"{initializer}-{digest_of(*parts, plan.starts.digests.get(initializer))}"
 
 
@@ -85,11 +84,11 @@ def baseline_records(plan: Plan, run: RunFolder) -> list[BaselineRecord]:
 
 def shorter_sizes(plan: Plan) -> list[int]:
     """The prefix sizes that the source is long enough for."""
-    return sorted({arm.num_tokens for arm in plan.arms if arm.num_tokens <= len(plan.material)})
+    return sorted({arm.num_tokens for arm in plan.arms if arm.num_tokens <= len(plan.source_ids)})
 
 
 def _with_document(plan: Plan, name: str, num_tokens: int | None) -> Answerer:
     text = plan.document_text
     if num_tokens is not None:
-        text = plan.tokenizer.decode(plan.material[:num_tokens])
+        text = plan.tokenizer.decode(plan.source_ids[:num_tokens])
     return Answerer(f"{name}-{digest_of(text)}", document=text)

@@ -11,7 +11,7 @@ def run_facts(plan: Plan, when: Callable[[], str]) -> dict[str, Any]:
     config, recipe = plan.config, plan.config.recipe
     return {
         "document": ", ".join(document.name for document in plan.documents),
-        "document tokens": len(plan.material),
+        "document tokens": len(plan.source_ids),
         "model": recipe.model.id,
         "dtype": recipe.model.dtype,
         "verifier": recipe.verification.kind,

@@ -1,4 +1,4 @@
-"""A job config checked against the material it names, before anything heavy is imported or anything is written."""
+"""A job config checked against the source it names, before anything heavy is imported or anything is written."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from lpc_ray.serving.observed import observed_requests
 from lpc_ray.sources.documents import read_documents
 from lpc_ray.storage import Store, open_store
 from lpc_ray.traces.inducer import InductionTask
+from lpc_ray.training.objectives import load_objective
 from lpc_ray.verification import build_benchmark
 from lpc_ray.verification.base import Benchmark, protocol_of
 from lpc_ray.verification.off_source import OffSource
@@ -32,7 +33,7 @@ LONG_QUESTION = 4
 
 @dataclass(frozen=True)
 class Plan:
-    """What a job will do. `starts.material`: the source's token ids, documents in order."""
+    """What a job will do. `starts.source_ids`: the source's token ids, documents in order."""
 
     config: JobConfig
     fingerprint: str
@@ -46,8 +47,8 @@ class Plan:
     tokenizer: TextTokenizer
 
     @property
-    def material(self) -> list[int]:
-        return self.starts.material
+    def source_ids(self) -> list[int]:
+        return self.starts.source_ids
 
     @property
     def cases(self) -> tuple[Case, ...]:
@@ -104,10 +105,8 @@ class Plan:
                 f"cluster.engine.max_model_len: got {room}, wanted at least the {least} tokens of {parts}"
             )
         check_context(config, least, parts)
-        initializers = {arm.initializer for arm in self.arms} | set(recipe.initializers.training_free)
-        behind = {"strided_rope": 0, "attention_matching": recipe.initializers.attention_matching.query_tokens}
-        for name in sorted(initializers & set(behind)):
-            check_context(config, len(self.material) + behind[name], f"the document that {name} reads whole")
+        for name, tokens in self.starts.whole_source().items():
+            check_context(config, tokens, f"the document that {name} reads whole")
         longest = max(len(self.tokenizer.encode(document.text)) for document in self.documents)
         for name, family in self.families.items():
             if (asked := family.longest_ask(longest)) > room:
@@ -140,11 +139,12 @@ def make_plan(config: JobConfig, unsandboxed: bool = False) -> Plan:
         check_no_held_out_case(name, family, benchmark.cases)
     tokenizer = TextTokenizer(recipe.model.id, recipe.model.revision)
     _check_plain_text(documents, tokenizer.control_tokens())
-    material = [token for document in documents for token in tokenizer.encode(document.text)]
-    starts = read_starts(recipe, material, tokenizer.encode)
-    found = arms(recipe, documents, len(material), starts.digests)
+    source_ids = [token for document in documents for token in tokenizer.encode(document.text)]
+    starts = read_starts(recipe, source_ids, tokenizer.encode)
+    found = arms(recipe, documents, len(source_ids), starts.digests)
+    needs_teacher = _needs_teacher(recipe)
     for arm in found:
-        if arm.objective != "ntp" and not families[arm.induction].needs_teacher():
+        if needs_teacher[arm.objective] and not families[arm.induction].needs_teacher():
             raise ConfigError(
                 f"recipe.sweep: arm {arm.name}: got objective {arm.objective}, wanted ntp: {arm.induction} has no teacher "
                 "whose distributions could be learned"
@@ -171,11 +171,21 @@ def make_plan(config: JobConfig, unsandboxed: bool = False) -> Plan:
     return plan
 
 
+def _needs_teacher(recipe: Recipe) -> dict[str, bool]:
+    """Objective in use → whether it learns from a teacher's distributions. Raises: ConfigError for an unknown one."""
+    return {
+        name: load_objective(name, f"recipe.sweep.{number}.objective.{place}").needs_teacher
+        for number, entry in enumerate(recipe.sweep)
+        for place, name in enumerate(entry.objective)
+    }
+
+
 def _earlier_prefixes(recipe: Recipe, starts: Starts) -> list[tuple[str, Store, str]]:
     """Where the config names an LPC that exists already, its store and its digest."""
     found = []
-    if starts.pretrained is not None:
-        found.append(("recipe.initializers.pretrained", starts.pretrained.store, starts.pretrained.digest))
+    for name, extra in starts.extras.items():
+        if extra.artifact is not None:
+            found.append((f"recipe.initializers.{name}", *extra.artifact))
     if recipe.baseline_prefixes is not None:
         library = open_store(recipe.baseline_prefixes.store)
         for handle in recipe.baseline_prefixes.handles:

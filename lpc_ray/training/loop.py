@@ -8,18 +8,19 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Protocol
 
-import numpy as np
 import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from lpc_ray.config.recipe import Objective, TrainingRecipe
+from lpc_ray.config.recipe import TrainingRecipe
 from lpc_ray.errors import DataError
 from lpc_ray.prefix.attention import Prefix, prefix_arguments
 from lpc_ray.records import TraceRow
-from lpc_ray.training.objectives import kl_losses, loss_weights, ntp_losses, soft_targets, teacher_targets
+from lpc_ray.training.objectives import kl, load_objective
+from lpc_ray.training.objectives.base import Predictions, soft_targets, teacher_targets
 from lpc_ray.training.packing import Windows, batches, collate, pack
 
 
@@ -34,41 +35,38 @@ class PrefixLearner(nn.Module):
         self,
         backbone: PreTrainedModel,
         prefix: Prefix,
-        objective: Objective,
+        objective: str,
         recipe: TrainingRecipe,
         shard_backbone: bool = False,
     ):
         super().__init__()
         self.prefix = prefix
-        self.objective: Objective = objective
+        self.objective = load_objective(objective)
         self.recipe = recipe
         self._outside = [backbone]
         if shard_backbone:
             self.backbone = backbone
 
     def forward(self, windows: Windows) -> torch.Tensor:
-        """Summed loss over the windows' targets, fp32 scalar. Raises: DataError for distillation without a teacher."""
+        """Summed loss over the windows' targets, fp32 scalar; general prompts are distilled whatever the objective.
+
+        Raises: DataError for distillation without a teacher.
+        """
         logits_NV = target_logits(self._outside[0], self.prefix, windows)
         device = logits_NV.device
-        ntp_N, kl_N = (torch.from_numpy(weights).to(device) for weights in self._weights(windows))
-        loss = torch.zeros((), device=device)
-        if self.objective != "kl":
-            loss = loss + (ntp_N * ntp_losses(logits_NV, torch.from_numpy(windows.targets).to(device))).sum()
-        if self.objective != "ntp" or self.recipe.general_share:
-            logits_MV, kl_M = logits_NV, kl_N
-            if len(windows.taught) < len(windows.targets):
-                taught_M = torch.from_numpy(windows.taught).to(device)
-                logits_MV, kl_M = logits_NV[taught_M], kl_N[taught_M]
-            probabilities, ids = self._teacher(windows, device)
-            loss = loss + (kl_M * kl_losses(logits_MV, probabilities, ids, self.recipe.kl_temperature)).sum()
-        return loss
-
-    def _weights(self, windows: Windows) -> tuple[np.ndarray, np.ndarray]:
-        ntp, kl = loss_weights(self.objective, windows, self.recipe)
-        untaught = np.count_nonzero(kl) - np.count_nonzero(kl[windows.taught])
-        if untaught:
-            raise DataError(f"objective {self.objective}: got {untaught} targets without a teacher's top-k")
-        return ntp, kl
+        is_taught_N = torch.zeros(len(windows.targets), dtype=torch.bool)
+        is_taught_N[torch.from_numpy(windows.taught)] = True
+        predictions = Predictions(
+            logits_NV,
+            torch.from_numpy(windows.targets).to(device),
+            is_taught_N.to(device),
+            cache(lambda: self._teacher(windows, device)),
+        )
+        if self.objective is kl or not self.recipe.general_share:  # not the batch's: ranks must run the same forwards
+            return self.objective.loss(predictions, self.recipe)
+        is_general_N = torch.from_numpy(windows.is_general).to(device)
+        own, general = predictions.part(~is_general_N), predictions.part(is_general_N)
+        return self.objective.loss(own, self.recipe) + kl.loss(general, self.recipe)
 
     def _teacher(self, windows: Windows, device: torch.device) -> tuple[torch.Tensor, torch.Tensor | None]:
         """The teacher's probabilities at the taught targets and, unless they span the vocabulary, their token ids."""

@@ -1,20 +1,31 @@
-"""Verification: greedy answers of the served model, judged by rules fixed beforehand. One verifier kind per file."""
+"""Verification: greedy answers of the served model, judged by rules fixed beforehand. One verifier kind per file.
 
-import importlib
+A kind is a module that defines `Settings` and `load(path, settings)`.
+"""
+
 from pathlib import Path
 
 from lpc_ray.config.loading import validated
+from lpc_ray.config.plugins import load_plugin, plugin_names
 from lpc_ray.config.recipe import VerificationRecipe
 from lpc_ray.errors import ConfigError
 from lpc_ray.verification.base import Benchmark
 
 
+def verifier_kinds() -> list[str]:
+    """Every module of this package that defines `Settings`."""
+    return plugin_names(__name__, "Settings")
+
+
 def build_benchmark(recipe: VerificationRecipe) -> Benchmark:
     """The cases and the scorer that a recipe names.
 
-    Raises: ConfigError for a setting that the kind does not have, DataError for cases that cannot be read.
+    Raises: ConfigError for an unknown kind or a setting that it does not have, DataError for cases that cannot be read.
     """
-    kind, where = importlib.import_module(f"{__name__}.{recipe.kind}"), "recipe.verification.settings"
+    kind, where = (
+        load_plugin(__name__, "Settings", recipe.kind, "recipe.verification.kind"),
+        "recipe.verification.settings",
+    )
     known = ", ".join(kind.Settings.model_fields) or "none"
     for name in recipe.settings:
         if name not in kind.Settings.model_fields:

@@ -18,6 +18,7 @@ from lpc_ray.model.embedded import fetch_embedded_model
 from lpc_ray.model.identity import model_identity
 from lpc_ray.prefix.attention import attach
 from lpc_ray.prefix.initializers import first_k
+from lpc_ray.prefix.initializers.base import Start
 from lpc_ray.records import Ask, Decoding, PrefixRef
 from lpc_ray.storage import Store
 
@@ -37,7 +38,7 @@ def reference(model_folder):
 
 
 @pytest.fixture(scope="module")
-def material(model_folder):
+def source_ids(model_folder):
     tokenizer = AutoTokenizer.from_pretrained(model_folder)
     return tokenizer.encode(HANDBOOK.read_text(), add_special_tokens=False)
 
@@ -50,13 +51,13 @@ def question(model_folder):
 
 
 @pytest.fixture(scope="module")
-def prefixes(model_folder, material, tmp_path_factory):
+def prefixes(model_folder, source_ids, tmp_path_factory):
     """P → a first_k prefix of the handbook, published; "other": one of its end."""
     store = Store(str(tmp_path_factory.mktemp("artifacts")))
     backbone = attach(AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float32))
     found = {}
-    for name, ids in ((64, material[:64]), (50, material[:50]), ("other", material[-64:])):
-        start = first_k(backbone, ids, len(ids))
+    for name, ids in ((64, source_ids[:64]), (50, source_ids[:50]), ("other", source_ids[-64:])):
+        start = first_k.initialize(Start(backbone, ids, len(ids)))
         manifest = publish(store, start.keys, start.values, model_identity(model_folder), 1)
         found[name] = PrefixRef(manifest.digest, store.path(manifest.digest), len(ids))
     return found
@@ -104,19 +105,21 @@ def _ask(ids, prefix=None):
 
 
 @pytest.mark.parametrize("size", [64, 50])
-def test_first_k_at_step_0_is_the_same_text_in_the_prompt(engine, loop, reference, prefixes, material, question, size):
-    tokens, logprobs = _greedy(reference, material[:size], question)
-    asks = [_ask([*material[:size], *question]), _ask(question, prefixes[size]), _ask(question, prefixes[size])]
+def test_first_k_at_step_0_is_the_same_text_in_the_prompt(
+    engine, loop, reference, prefixes, source_ids, question, size
+):
+    tokens, logprobs = _greedy(reference, source_ids[:size], question)
+    asks = [_ask([*source_ids[:size], *question]), _ask(question, prefixes[size]), _ask(question, prefixes[size])]
     for reply in loop.run_until_complete(engine.generate(asks)):
         assert list(reply.token_ids) == tokens
         np.testing.assert_allclose(reply.logprobs, logprobs, atol=1e-3)
         np.testing.assert_array_equal(reply.topk_ids[:, 0], reply.token_ids)
 
 
-def test_alternating_prefixes_answer_each_from_its_own(engine, loop, reference, prefixes, material, question):
+def test_alternating_prefixes_answer_each_from_its_own(engine, loop, reference, prefixes, source_ids, question):
     wanted = {
-        64: _greedy(reference, material[:64], question)[0],
-        "other": _greedy(reference, material[-64:], question)[0],
+        64: _greedy(reference, source_ids[:64], question)[0],
+        "other": _greedy(reference, source_ids[-64:], question)[0],
     }
     assert wanted[64] != wanted["other"]
     order = [64, "other"] * 8
@@ -132,10 +135,10 @@ def test_the_prefix_is_never_counted_as_prompt(engine, loop, prefixes, question)
     assert reply.num_prompt_tokens == len(question)
 
 
-def test_seeded_requests_that_do_not_fit_one_batch_repeat_and_leave_the_engine_well(engine, loop, material):
+def test_seeded_requests_that_do_not_fit_one_batch_repeat_and_leave_the_engine_well(engine, loop, source_ids):
     """On the CPU vLLM 0.29 dies when it computes a seeded request's prompt in parts."""
     decoding = Decoding(temperature=0.6, max_tokens=4, seed=7)
-    asks = [Ask(token_ids=tuple(material[start : start + 700]), decoding=decoding) for start in range(8)]
+    asks = [Ask(token_ids=tuple(source_ids[start : start + 700]), decoding=decoding) for start in range(8)]
     first, second = (loop.run_until_complete(engine.generate(asks)) for _ in range(2))
     assert [reply.token_ids for reply in first] == [reply.token_ids for reply in second]
     assert not engine.is_dead()

@@ -15,6 +15,7 @@ from lpc_ray.errors import ConfigError
 from lpc_ray.model.identity import model_identity
 from lpc_ray.prefix.attention import attach
 from lpc_ray.prefix.initializers import first_k
+from lpc_ray.prefix.initializers.base import Start
 from lpc_ray.records import Ask, Decoding, PrefixRef
 from lpc_ray.storage import Store
 from tests.tiny import save_tiny, tiny_model
@@ -41,7 +42,7 @@ EXACT = [
     ("phi3", {}),
     ("gemma3_text", {**MIXED, **WINDOW}),
 ]
-MATERIAL = torch.randint(3, 128, (50,), generator=torch.Generator().manual_seed(5)).tolist()
+SOURCE = torch.randint(3, 128, (50,), generator=torch.Generator().manual_seed(5)).tolist()
 PROMPT = [7, 90, 33, 12, 101]
 NEW_TOKENS = 12
 
@@ -96,14 +97,14 @@ def test_first_k_at_step_0_is_the_text_in_the_prompt_and_a_composition_its_parts
     plain, attached = tiny_model(model_type, **shape), attach(tiny_model(model_type, **shape))
     folder = save_tiny(plain, tmp_path / "model")
     store, identity = Store(str(tmp_path / "store")), model_identity(folder)
-    starts = [first_k(attached, MATERIAL, 50), first_k(attached, MATERIAL[::-1], 33)]
+    starts = [first_k.initialize(Start(attached, SOURCE, 50)), first_k.initialize(Start(attached, SOURCE[::-1], 33))]
     digests = [publish(store / ARTIFACTS, one.keys, one.values, identity, 1).digest for one in starts]
     joined = adopt(store, "+".join(digests), store, identity, tmp_path / "cache")
     prefixes = [
         PrefixRef(digest, store.path(f"{ARTIFACTS}/{digest}"), tokens)
         for digest, tokens in ((digests[0], 50), (joined.digest, 83))
     ]
-    wanted = [_greedy(plain, DynamicCache(), [*MATERIAL, *PROMPT]), _greedy(plain, _cache_of(*starts), PROMPT)]
+    wanted = [_greedy(plain, DynamicCache(), [*SOURCE, *PROMPT]), _greedy(plain, _cache_of(*starts), PROMPT)]
     for reply, (tokens, logprobs) in zip(asyncio.run(_replies(folder, prefixes)), wanted, strict=True):
         assert list(reply.token_ids) == tokens
         np.testing.assert_allclose(reply.logprobs, logprobs, atol=1e-3)

@@ -74,8 +74,8 @@ def wanted(oracle, store, digests, odd):
     for text in TEXTS:
         found["fact-red", text] = oracle.greedy([tensors["fact-red"]], oracle.encode(text), 6)
     found["bare", QUESTION] = oracle.chat([], QUESTION, 6)
-    material = oracle.encode(FACTS["fact-green"])[:PREFIX_TOKENS]
-    found["text", TEXTS[0]] = oracle.greedy([], [*material, *oracle.encode(TEXTS[0])], 6)
+    source_ids = oracle.encode(FACTS["fact-green"])[:PREFIX_TOKENS]
+    found["text", TEXTS[0]] = oracle.greedy([], [*source_ids, *oracle.encode(TEXTS[0])], 6)
     keys, values = oracle.load(store, odd)
     for tokens in (70, 64):
         found["odd", tokens] = oracle.chat([(keys[:, :tokens], values[:, :tokens])], QUESTION, 6)

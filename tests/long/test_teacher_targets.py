@@ -16,7 +16,7 @@ from lpc_ray.prefix.attention import Prefix, attach
 from lpc_ray.sources.documents import read_documents
 from lpc_ray.traces.inducer import Inducer, InductionTask
 from lpc_ray.training.loop import PrefixLearner, teacher_logits
-from lpc_ray.training.objectives import rows_for
+from lpc_ray.training.objectives.base import rows_for
 from lpc_ray.training.packing import collate, pack
 
 HANDBOOK = Path(__file__).resolve().parents[2] / "data" / "demo" / "handbook.md"

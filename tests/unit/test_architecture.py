@@ -8,11 +8,12 @@ from lpc_ray.errors import ConfigError
 from lpc_ray.model.architecture import check_architecture
 from lpc_ray.prefix.attention import attach, prefix_arguments
 from lpc_ray.prefix.initializers import first_k
+from lpc_ray.prefix.initializers.base import Start
 from tests.tiny import tiny_model
 
 MIXED = {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"], "sliding_window": 64}
 EXACT = {"llama": {}, "qwen2": {}, "qwen3": {}, "mistral": {}, "gemma3_text": MIXED, "phi3": {}}
-MATERIAL = torch.randint(3, 97, (21,), generator=torch.Generator().manual_seed(5)).tolist()
+SOURCE = torch.randint(3, 97, (21,), generator=torch.Generator().manual_seed(5)).tolist()
 PROMPT = [7, 90, 33, 12]
 
 
@@ -26,12 +27,12 @@ def _step(logits: torch.Tensor) -> tuple[int, torch.Tensor]:
 def test_first_k_at_step_0_is_the_same_text_in_the_prompt(model_type):
     changes = {"initializer_range": 0.2, **EXACT[model_type]}
     plain, ours = tiny_model(model_type, **changes), attach(tiny_model(model_type, **changes))
-    start = first_k(ours, MATERIAL, len(MATERIAL))
-    text, prompt = [*MATERIAL, *PROMPT], list(PROMPT)
+    start = first_k.initialize(Start(ours, SOURCE, len(SOURCE)))
+    text, prompt = [*SOURCE, *PROMPT], list(PROMPT)
     for _ in range(8):
         wanted, wanted_logprobs = _step(plain(torch.tensor([text])).logits)
         ids = torch.tensor([prompt])
-        positions = torch.arange(len(prompt))[None] + len(MATERIAL)
+        positions = torch.arange(len(prompt))[None] + len(SOURCE)
         arguments = prefix_arguments(start.keys, start.values, torch.zeros_like(ids))
         got, logprobs = _step(ours(ids, position_ids=positions, use_cache=False, **arguments).logits)
         torch.testing.assert_close(logprobs, wanted_logprobs, atol=1e-4, rtol=0)
@@ -101,7 +102,7 @@ def test_a_window_shorter_than_the_material_is_refused_by_name():
     with pytest.raises(
         ConfigError, match="model gemma3_text, layer 0: .*21 tokens, wanted at most the sliding window of 16"
     ):
-        first_k(model, MATERIAL, 21)
+        first_k.initialize(Start(model, SOURCE, 21))
 
 
 def test_a_model_whose_attention_cannot_be_exchanged_is_refused():

@@ -15,6 +15,7 @@ from lpc_ray.artifacts.handles import ARTIFACTS, set_handle
 from lpc_ray.artifacts.store import publish
 from lpc_ray.cli.jobs import run_job
 from lpc_ray.config.job import load
+from lpc_ray.config.shares import size_in_tokens
 from lpc_ray.errors import ArtifactError, ConfigError, DataError, LPCError
 from lpc_ray.induction import build_family, family_names
 from lpc_ray.model.embedded import fetch_embedded_model, resolve_model
@@ -125,6 +126,14 @@ def test_a_fraction_is_taken_of_the_source(config_file, documents):
 
 
 @pytest.mark.parametrize(
+    ("size", "source", "wanted"),
+    [(0.5, 2702, 1351), (0.5, 2703, 1351), (0.3, 805, 241), (0.29, 100, 29), (0.999, 4, 3), (1351, 2702, 1351)],
+)
+def test_a_fraction_of_a_source_is_rounded_down_from_exactly_what_is_written(size, source, wanted):
+    assert size_in_tokens(size, source) == wanted
+
+
+@pytest.mark.parametrize(
     ("content", "message"),
     [(b"", "empty"), (b"caf\xe9", "not UTF-8"), (b" \n\t", "empty"), (b"one\0two", "NUL character at offset 3")],
 )
@@ -191,6 +200,12 @@ def test_a_held_out_question_is_found_wherever_a_family_reads_it(monkeypatch, tm
     ("overrides", "message"),
     [
         (["recipe.sweep.0.objective=kl"], "got objective kl, wanted ntp: curated has no teacher"),
+        (["recipe.sweep.0.initializer=strided"], r"initializer\.0: got 'strided'.*did you mean 'strided_rope'"),
+        (
+            ["recipe.sweep.0.objective=klm"],
+            r"recipe\.sweep\.0\.objective\.0: got 'klm', wanted one of kl, mix, ntp .*'kl'",
+        ),
+        (["recipe.verification.kind=gsm"], r"recipe\.verification\.kind: got 'gsm', wanted one of gsm8k, .*'gsm8k'"),
         (["recipe.sweep.0.objective=mix"], "got objective mix, wanted ntp: curated has no teacher"),
         (
             ["recipe.induction.families.ss.max_answer_tokens=1500"],
@@ -367,7 +382,6 @@ def test_a_dry_run_says_which_tasks_have_no_tests_and_which_tell_their_skill(mon
         ("recipe.training.lr=" + "[" * 1000, "recipe.training.lr"),
         ("recipe.sweep.0.seed=-1", r"recipe\.sweep\.0\.seed\.0: got -1, wanted greater than or equal to 0$"),
         ("recipe.sweep.0.num_tokens=[8, x]", r"recipe\.sweep\.0\.num_tokens\.1: got 'x', wanted an integer from 1 on"),
-        ("recipe.sweep.0.initializer=strided", r"initializer\.0: got 'strided'.*did you mean 'strided_rope'"),
         ("recipe.training.steps=true", r"recipe\.training\.steps: got true, wanted a number$"),
         ("recipe.training.batch_tokens=1", r"recipe\.training\.batch_tokens: got 1, wanted"),
         ("recipe.training.steps=99999999999999999999", r"recipe\.training\.steps: got 9+, wanted less than"),

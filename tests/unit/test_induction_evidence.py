@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lpc_ray.artifacts.store import publish
+from lpc_ray.artifacts.store import publish, record_verification
 from lpc_ray.config.job import load
 from lpc_ray.errors import DataError, StorageError
 from lpc_ray.records import Outcome

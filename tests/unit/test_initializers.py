@@ -7,26 +7,28 @@ import torch
 
 from lpc_ray.artifacts.handles import ARTIFACTS, set_handle
 from lpc_ray.artifacts.store import publish
-from lpc_ray.config.recipe import AttentionMatchingRecipe, Recipe
+from lpc_ray.config.recipe import PrefixRecipe, Recipe
 from lpc_ray.errors import ArtifactError, ConfigError, DataError
 from lpc_ray.prefix.attention import attach, forward_cache
 from lpc_ray.prefix.initializers import (
     attention_matching,
     first_k,
-    initialize,
+    initializer_names,
+    load_initializer,
     random_tokens,
     random_vectors,
     sci,
     strided_rope,
     text,
 )
-from lpc_ray.prefix.initializers.attention_matching import attention_scores, queries_behind
-from lpc_ray.prefix.initializers.rope import inverse_frequencies, rerotate
-from lpc_ray.prefix.starts import Starts, read_starts
+from lpc_ray.prefix.initializers.base import Start
+from lpc_ray.prefix.matching import attention_scores, queries_behind
+from lpc_ray.prefix.rope import inverse_frequencies, rerotate
+from lpc_ray.prefix.starts import read_starts
 from lpc_ray.storage import Store
 from tests.tiny import tiny_identity, tiny_model
 
-MATERIAL = torch.randint(3, 97, (60,), generator=torch.Generator().manual_seed(5)).tolist()
+SOURCE = torch.randint(3, 97, (60,), generator=torch.Generator().manual_seed(5)).tolist()
 ROPES = {
     "default": {"rope_type": "default", "rope_theta": 500000.0},
     "linear": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0},
@@ -76,8 +78,8 @@ def _published_frequencies(rope: dict, dim: int) -> tuple[torch.Tensor, float]:
 @pytest.mark.parametrize("rope", ROPES)
 def test_strided_rope_keys_equal_a_float64_reference(rope):
     model = attach(tiny_model("llama", num_hidden_layers=1, rope_parameters=ROPES[rope]))
-    got = strided_rope(model, MATERIAL, 12)
-    kept = [MATERIAL[int(index)] for index in torch.linspace(0, 59, 12, dtype=torch.float64).floor()]
+    got = strided_rope.initialize(Start(model, SOURCE, 12))
+    kept = [SOURCE[int(index)] for index in torch.linspace(0, 59, 12, dtype=torch.float64).floor()]
     layer = model.base_model.layers[0]
     embedded = model.get_input_embeddings().weight[kept].double()
     variance = embedded.pow(2).mean(-1, keepdim=True) + layer.input_layernorm.variance_epsilon
@@ -93,67 +95,67 @@ def test_strided_rope_keys_equal_a_float64_reference(rope):
     torch.testing.assert_close(got.values[0].double(), values, atol=1e-5, rtol=1e-4)
 
 
-def test_strided_rope_of_the_whole_material_is_the_material_itself():
+def test_strided_rope_of_the_whole_source_is_the_source_itself():
     model = attach(tiny_model())
-    got, (keys, values) = strided_rope(model, MATERIAL, 60), forward_cache(model, MATERIAL)
+    got, (keys, values) = strided_rope.initialize(Start(model, SOURCE, 60)), forward_cache(model, SOURCE)
     torch.testing.assert_close(got.keys, keys, atol=1e-5, rtol=1e-4)
     assert torch.equal(got.values, values)
 
 
-@pytest.mark.parametrize(
-    "make", [strided_rope, lambda *given: attention_matching(*given, 0, AttentionMatchingRecipe())]
-)
-def test_a_model_with_a_rope_per_layer_type_is_refused_by_name(make):
+@pytest.mark.parametrize("initializer", [strided_rope, attention_matching])
+def test_a_model_with_a_rope_per_layer_type_is_refused_by_name(initializer):
     with pytest.raises(ConfigError, match="gemma3_text has no RoPE of one kind"):
-        make(attach(tiny_model("gemma3_text", max_position_embeddings=512)), MATERIAL, 12)
+        initializer.initialize(Start(attach(tiny_model("gemma3_text", max_position_embeddings=512)), SOURCE, 12))
 
 
-@pytest.mark.parametrize(
-    "make", [strided_rope, lambda *given: attention_matching(*given, 0, AttentionMatchingRecipe())]
-)
+@pytest.mark.parametrize("initializer", [strided_rope, attention_matching])
 @pytest.mark.parametrize(
     ("model_type", "layer"),
     [("cohere", 0), ("glm4", 0), ("helium", 0), ("ernie4_5", 0), ("smollm3", 3), ("exaone4", 3)],  # interleaved; NoPE
 )
-def test_a_model_whose_keys_turn_otherwise_in_any_layer_is_refused_by_name(make, model_type, layer):
+def test_a_model_whose_keys_turn_otherwise_in_any_layer_is_refused_by_name(initializer, model_type, layer):
     model = attach(tiny_model(model_type, initializer_range=0.2, num_hidden_layers=4, max_position_embeddings=512))
     with pytest.raises(ConfigError, match=f"keys of layer {layer}, .*{model_type} rotates in another way"):
-        make(model, MATERIAL, 12)
+        initializer.initialize(Start(model, SOURCE, 12))
 
 
 def test_first_k_is_the_cache_of_the_first_tokens():
     model = attach(tiny_model())
-    got, (keys, _) = first_k(model, MATERIAL, 9), forward_cache(model, MATERIAL[:9])
+    got, (keys, _) = first_k.initialize(Start(model, SOURCE, 9)), forward_cache(model, SOURCE[:9])
     assert torch.equal(got.keys, keys)
 
 
-def test_text_is_the_cache_of_the_given_text_and_not_of_the_material():
-    model = attach(tiny_model())
-    got = text(model, MATERIAL[20:], 9, "other.txt")
-    assert torch.equal(got.keys, forward_cache(model, MATERIAL[20:29])[0])
+def test_text_is_the_cache_of_the_given_text_and_not_of_the_source():
+    model, other = attach(tiny_model()), text.Text("other.txt", SOURCE[20:])
+    got = text.initialize(Start(model, [], 9, extra=other))
+    assert torch.equal(got.keys, forward_cache(model, SOURCE[20:29])[0])
     assert got.record == {"initializer": "text", "text": "other.txt"}
-    with pytest.raises(DataError, match="got material of 40 tokens, wanted at least P = 41"):
-        text(model, MATERIAL[20:], 41, "other.txt")
+    with pytest.raises(DataError, match="got a source of 40 tokens, wanted at least P = 41"):
+        text.initialize(Start(model, [], 41, extra=other))
+
+
+def _sci(model, source_ids, num_tokens, seed):
+    return sci.initialize(Start(model, source_ids, num_tokens, seed, prefix=PrefixRecipe(sci_chunk_tokens=8)))
 
 
 def test_sci_equals_one_forward_over_its_recorded_sequence_and_its_seed_reproduces_the_starts():
     model = attach(tiny_model())
-    got, again, other = (sci(model, MATERIAL, 21, seed, 8) for seed in (7, 7, 8))
+    got, again, other = (_sci(model, SOURCE, 21, seed) for seed in (7, 7, 8))
     starts = got.record["starts"]
     assert len(starts) == 3 and got.record["last_chunk_tokens"] == 5
     assert starts == again.record["starts"] != other.record["starts"]
-    sequence = [token for start in starts for token in MATERIAL[start : start + 8]][:21]
+    sequence = [token for start in starts for token in SOURCE[start : start + 8]][:21]
     assert torch.equal(got.keys, forward_cache(model, sequence)[0])
 
 
 def test_sci_repeats_a_corpus_shorter_than_its_chunk():
-    got = sci(attach(tiny_model()), MATERIAL[:3], 10, 0, 8)
+    got = _sci(attach(tiny_model()), SOURCE[:3], 10, 0)
     assert got.keys.shape == (3, 10, 2, 8)
 
 
 def test_random_tokens_are_a_real_cache_of_tokens_that_only_the_seed_chooses():
     model = attach(tiny_model())
-    got, again, other = (random_tokens(model, 6, seed) for seed in (0, 0, 1))
+    got, again, other = (random_tokens.initialize(Start(model, [], 6, seed)) for seed in (0, 0, 1))
     assert torch.equal(got.keys, again.keys) and not torch.equal(got.keys, other.keys)
     first_position = torch.stack([forward_cache(model, [token])[0][0, 0] for token in range(97)])
     distance = (first_position - got.keys[0, 0]).abs().amax(dim=(1, 2))
@@ -162,14 +164,18 @@ def test_random_tokens_are_a_real_cache_of_tokens_that_only_the_seed_chooses():
 
 def test_random_vectors_match_the_deviation_of_each_layer():
     model = attach(tiny_model())
-    got = random_vectors(model, MATERIAL, 50, 0)
-    keys, values = forward_cache(model, MATERIAL[:50])
+    got = random_vectors.initialize(Start(model, SOURCE, 50))
+    keys, values = forward_cache(model, SOURCE[:50])
     for drawn, real in ((got.keys, keys), (got.values, values)):
         ratio = drawn.std(dim=(1, 2, 3)) / real.std(dim=(1, 2, 3))
         assert ((ratio > 0.85) & (ratio < 1.15)).all()
 
 
-MATCHING = AttentionMatchingRecipe(query_tokens=96, query_chunk_tokens=16)
+MATCHING = attention_matching.Settings(query_tokens=96, query_chunk_tokens=16)
+
+
+def _matched(model, num_tokens, seed=0):
+    return attention_matching.initialize(Start(model, SOURCE, num_tokens, seed, settings=MATCHING))
 
 
 def _output_errors(model, start, held_out: list[int]) -> torch.Tensor:
@@ -177,9 +183,9 @@ def _output_errors(model, start, held_out: list[int]) -> torch.Tensor:
 
     The queries stand behind the whole document, so the prefix's keys are turned to where it ends.
     """
-    keys, values = forward_cache(model, MATERIAL)
+    keys, values = forward_cache(model, SOURCE)
     seen = queries_behind(model, keys, values, held_out)
-    moved = len(MATERIAL) - start.keys.shape[1]
+    moved = len(SOURCE) - start.keys.shape[1]
     turned = rerotate(start.keys, torch.full((start.keys.shape[1],), moved), inverse_frequencies(model, "test"))
     errors = []
     for layer in range(keys.shape[0]):
@@ -195,20 +201,20 @@ def _output_errors(model, start, held_out: list[int]) -> torch.Tensor:
 def test_attention_matching_lowers_the_output_error_of_first_k_on_held_out_queries_in_every_layer(model_type, seed):
     model = attach(tiny_model(model_type, initializer_range=0.3))
     held_out = torch.randint(3, 97, (40,), generator=torch.Generator().manual_seed(99)).tolist()
-    matched = _output_errors(model, attention_matching(model, MATERIAL, 15, seed, MATCHING), held_out)
-    plain = _output_errors(model, first_k(model, MATERIAL, 15), held_out)
+    matched = _output_errors(model, _matched(model, 15, seed), held_out)
+    plain = _output_errors(model, first_k.initialize(Start(model, SOURCE, 15)), held_out)
     assert (matched < 0.8 * plain).all(), (matched, plain)
 
 
 def test_attention_matching_of_the_whole_document_is_its_cache():
     model = attach(tiny_model())
-    got, (keys, values) = attention_matching(model, MATERIAL, 60, 0, MATCHING), forward_cache(model, MATERIAL)
+    got, (keys, values) = _matched(model, 60, 0), forward_cache(model, SOURCE)
     assert torch.equal(got.keys, keys) and torch.equal(got.values, values)
 
 
 def test_attention_matching_keeps_the_first_token_and_each_keys_distance_to_the_prompt():
     model = attach(tiny_model())
-    got, (keys, _) = attention_matching(model, MATERIAL, 15, 0, MATCHING), forward_cache(model, MATERIAL)
+    got, (keys, _) = _matched(model, 15, 0), forward_cache(model, SOURCE)
     turned = rerotate(got.keys, torch.full((15,), 45), inverse_frequencies(model, "test"))
     torch.testing.assert_close(turned[:, 0], keys[:, 0], atol=1e-5, rtol=1e-4)
     distance = (turned[:, :, None] - keys[:, None]).abs().amax(dim=-1)  # [L, P, N, H]
@@ -216,15 +222,16 @@ def test_attention_matching_keeps_the_first_token_and_each_keys_distance_to_the_
 
 
 def test_attention_matching_refuses_a_document_that_leaves_no_room_for_its_queries():
+    settings = attention_matching.Settings(query_tokens=200)
     with pytest.raises(DataError, match="at most 56: the context less 200 queries"):
-        attention_matching(attach(tiny_model()), MATERIAL, 12, 0, AttentionMatchingRecipe(query_tokens=200))
+        attention_matching.initialize(Start(attach(tiny_model()), SOURCE, 12, settings=settings))
 
 
 @pytest.mark.parametrize("name", ["first_k", "strided_rope", "attention_matching"])
-def test_material_shorter_than_the_prefix_is_refused(name):
+def test_source_shorter_than_the_prefix_is_refused(name):
     model = attach(tiny_model())
-    with pytest.raises(DataError, match=f"{name}: got material of 60 tokens, wanted at least P = 61"):
-        initialize(name, model, tiny_identity(model), Starts(MATERIAL), 61, 0, _recipe(name), None)
+    with pytest.raises(DataError, match=f"{name}: got a source of 60 tokens, wanted at least P = 61"):
+        load_initializer(name).initialize(Start(model, SOURCE, 61))
 
 
 def _recipe(initializer: str, **initializers) -> Recipe:
@@ -241,17 +248,40 @@ def _recipe(initializer: str, **initializers) -> Recipe:
 def test_a_prefix_starts_from_an_earlier_one_of_the_same_model_and_length(tmp_path):
     model, store = attach(tiny_model()), Store(str(tmp_path))
     identity = tiny_identity(model)
-    earlier = first_k(model, MATERIAL, 9)
+    earlier = first_k.initialize(Start(model, SOURCE, 9))
     manifest = publish(store / ARTIFACTS, earlier.keys, earlier.values, identity, 1)
     set_handle(store, "earlier", manifest.digest)
     recipe = _recipe("pretrained", pretrained={"store": str(tmp_path), "handle": "earlier"})
-    starts = read_starts(recipe, MATERIAL, list)
+    starts = read_starts(recipe, SOURCE, list)
     assert starts.digests == {"pretrained": manifest.digest}
-    got = initialize("pretrained", model, identity, starts, 9, 0, recipe, tmp_path / "cache")
+    got = starts.initialize("pretrained", model, identity, 9, 0, recipe.prefix, tmp_path / "cache")
     assert torch.equal(got.keys, earlier.keys) and torch.equal(got.values, earlier.values)
     assert got.record["pretrained_from"] == manifest.digest
     with pytest.raises(ArtifactError, match="of 9 tokens, wanted exactly P = 10"):
-        initialize("pretrained", model, identity, starts, 10, 0, recipe, tmp_path / "cache")
+        starts.initialize("pretrained", model, identity, 10, 0, recipe.prefix, tmp_path / "cache")
     other = tiny_identity(model, config_hash="other")
     with pytest.raises(ArtifactError, match="config_hash"):
-        initialize("pretrained", model, other, starts, 9, 0, recipe, tmp_path / "cache")
+        starts.initialize("pretrained", model, other, 9, 0, recipe.prefix, tmp_path / "cache")
+
+
+def test_every_file_of_the_folder_is_an_initializer_and_an_unknown_name_gets_the_nearest():
+    assert initializer_names() == [
+        "attention_matching",
+        "first_k",
+        "pretrained",
+        "random_tokens",
+        "random_vectors",
+        "sci",
+        "strided_rope",
+        "text",
+    ]
+    with pytest.raises(
+        ConfigError, match=r"recipe\.sweep\.0\.initializer\.0: got 'frst_k', wanted .*did you mean 'first_k'"
+    ):
+        read_starts(_recipe("frst_k"), SOURCE, list)
+    with pytest.raises(ConfigError, match=r"unknown key recipe\.initializers\.txt .*did you mean 'text'"):
+        read_starts(_recipe("first_k", txt={"path": "a.txt"}), SOURCE, list)
+    with pytest.raises(
+        ConfigError, match=r"recipe\.initializers\.attention_matching: ridge: got 0, wanted greater than 0"
+    ):
+        read_starts(_recipe("first_k", attention_matching={"ridge": 0}), SOURCE, list)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lpc_ray.adapters.server.source import ArtifactSource
-from lpc_ray.artifacts.store import publish, read_manifest
+from lpc_ray.artifacts.store import publish, read_manifest, record_verification
 from lpc_ray.config.recipe import GateRecipe
 from lpc_ray.errors import ArtifactError, DataError
 from lpc_ray.prefix.attention import attach, forward_cache

@@ -48,7 +48,7 @@ def test_an_initializer_in_use_without_its_settings_is_refused(initializer):
 
 def test_settings_that_no_arm_uses_are_not_read():
     starts = read_starts(_recipe("first_k", text={"path": "nowhere.txt"}), [1, 2], list)
-    assert starts.text is None and starts.digests == {}
+    assert starts.extras == {} and starts.digests == {}
 
 
 def test_arm_ids_follow_the_text_and_the_earlier_lpc_and_not_where_they_lie(tmp_path):
@@ -58,9 +58,9 @@ def test_arm_ids_follow_the_text_and_the_earlier_lpc_and_not_where_they_lie(tmp_
     other.write_text("other text")
     ids = [_arm_id(_recipe("text", text={"path": str(path)})) for path in (first, copy, other)]
     assert ids[0] == ids[1] != ids[2]
-    told = _earlier(tmp_path)
-    by_handle = _arm_id(_recipe("pretrained", pretrained=told))
-    assert by_handle == _arm_id(_recipe("pretrained", pretrained={**told, "handle": DIGEST}))
+    earlier = _earlier(tmp_path)
+    by_handle = _arm_id(_recipe("pretrained", pretrained=earlier))
+    assert by_handle == _arm_id(_recipe("pretrained", pretrained={**earlier, "handle": DIGEST}))
     ridge = [_arm_id(_recipe("attention_matching", attention_matching={"ridge": value})) for value in (0.1, 0.2)]
     assert ridge[0] != ridge[1]
     assert _arm_id(_recipe("first_k")) == _arm_id(_recipe("first_k", attention_matching={"ridge": 0.2}))
@@ -82,15 +82,15 @@ def test_too_little_to_start_from_is_refused_with_the_rule(tmp_path):
 
 
 def test_an_earlier_lpc_must_exist_be_one_and_have_the_length(tmp_path):
-    told = _earlier(tmp_path, num_tokens=5)
-    starts = read_starts(_recipe("pretrained", pretrained=told), list(range(9)), list)
+    earlier = _earlier(tmp_path, num_tokens=5)
+    starts = read_starts(_recipe("pretrained", pretrained=earlier), list(range(9)), list)
     with pytest.raises(ConfigError, match="earlier LPC of 5 tokens, wanted exactly num_tokens = 4"):
         starts.check("pretrained", 4, "arm x")
     with pytest.raises(PrefixNotFoundError, match="'nobody': neither"):
-        read_starts(_recipe("pretrained", pretrained={**told, "handle": "nobody"}), [], list)
+        read_starts(_recipe("pretrained", pretrained={**earlier, "handle": "nobody"}), [], list)
     Store(str(tmp_path)).write_json(f"artifacts/{DIGEST}/lpc.json", [])
     with pytest.raises(ConfigError, match="no LPC manifest"):
-        read_starts(_recipe("pretrained", pretrained=told), [], list)
+        read_starts(_recipe("pretrained", pretrained=earlier), [], list)
     Store(str(tmp_path)).remove(f"artifacts/{DIGEST}/lpc.json")
     with pytest.raises(PrefixNotFoundError, match="does not exist"):
-        read_starts(_recipe("pretrained", pretrained=told), [], list)
+        read_starts(_recipe("pretrained", pretrained=earlier), [], list)

@@ -52,7 +52,7 @@ def carry_out(job: JobConfig, store: Store, stages: Sequence[Stage], unsandboxed
         ray.shutdown()
     outcomes = verifier(plan, run).outcomes
     return TaskResults(
-        source_tokens=len(plan.material),
+        source_tokens=len(plan.source_ids),
         arms=[arm_record(plan, run, arm) for arm in plan.arms],
         baselines=baseline_records(plan, run),
         tune=lambda digest: outcomes.get(digest, "tune") or (),

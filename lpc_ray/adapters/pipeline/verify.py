@@ -10,7 +10,6 @@ from lpc_ray.adapters.ray.sweep import score_of
 from lpc_ray.adapters.ray.tasks import measure_drift
 from lpc_ray.artifacts.handles import set_handle
 from lpc_ray.artifacts.library import adopt
-from lpc_ray.config.recipe import InitializerName
 from lpc_ray.model.identity import model_identity
 from lpc_ray.report.ledger.row import mean_figures
 from lpc_ray.run.arms import Arm
@@ -123,7 +122,7 @@ def _verify(context: RunContext, wanted: Wanted) -> None:
                 context.say("verify", f"{asked[done]}: {counts}{beside}")
 
 
-def _untrained_prefix(context: RunContext, initializer: InitializerName, num_tokens: int) -> Answerer:
+def _untrained_prefix(context: RunContext, initializer: str, num_tokens: int) -> Answerer:
     key = untrained_key(context.plan, initializer, num_tokens)
     digest = baseline_digest(context.run, key)
     if digest is None:

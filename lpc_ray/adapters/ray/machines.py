@@ -11,7 +11,6 @@ import ray
 from lpc_ray.adapters.ray.engine_pool import EnginePool, start_engine_pool
 from lpc_ray.adapters.ray.tasks import publish_untrained
 from lpc_ray.adapters.ray.training import GroupSetup, start_training_group
-from lpc_ray.config.recipe import InitializerName
 from lpc_ray.errors import ClusterError, ConfigError
 from lpc_ray.model.embedded import resolve_model
 from lpc_ray.run.baselines import untrained
@@ -66,7 +65,7 @@ class Machines:
         self._plan, self._run, self._say = plan, run, say
         self._reported_answered = 0
         self._reported_step = ("", 0)
-        self._untrained: dict[tuple[InitializerName, int], ray.ObjectRef] = {}
+        self._untrained: dict[tuple[str, int], ray.ObjectRef] = {}
 
     def start_ahead(self) -> None:
         """Begin to load everything at once while other stages work: start-up is mostly imports."""
@@ -128,7 +127,7 @@ class Machines:
         self._say("train", f"starting {training.workers} training worker(s), DeepSpeed ZeRO-{training.zero_stage}")
         return start_training_group(self.group_setup(), self.name)
 
-    def publish_untrained(self, initializer: InitializerName, num_tokens: int) -> ray.ObjectRef:
+    def publish_untrained(self, initializer: str, num_tokens: int) -> ray.ObjectRef:
         """The digest of an untrained prefix, when it is there; asked for once."""
         key = (initializer, num_tokens)
         if key not in self._untrained:

@@ -7,22 +7,19 @@ import torch
 
 from lpc_ray.adapters.ray.training import GroupSetup, load_backbone
 from lpc_ray.artifacts.store import load_prefix, publish
-from lpc_ray.config.recipe import InitializerName
 from lpc_ray.model.embedded import prefix_cache
 from lpc_ray.model.files import read_tokenizer
 from lpc_ray.model.identity import model_identity
 from lpc_ray.records import Message
 
 
-def publish_untrained(setup: GroupSetup, initializer: InitializerName, num_tokens: int) -> str:
+def publish_untrained(setup: GroupSetup, initializer: str, num_tokens: int) -> str:
     """A training-free prefix: what `initializer` gives with seed 0, published as it is. Returns its digest."""
-    from lpc_ray.prefix.initializers import initialize
-
     torch.set_num_threads(setup.resources.threads)
     recipe = setup.recipe
     identity = model_identity(setup.model, recipe.model.revision)
     backbone = load_backbone(setup.model, recipe.model.revision, recipe.model.dtype)
-    start = initialize(initializer, backbone, identity, setup.starts, num_tokens, 0, recipe, prefix_cache())
+    start = setup.starts.initialize(initializer, backbone, identity, num_tokens, 0, recipe.prefix, prefix_cache())
     manifest = publish(
         setup.run.artifacts,
         start.keys,

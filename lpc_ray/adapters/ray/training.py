@@ -116,10 +116,9 @@ def _train_arm(setup: GroupSetup, desk: Any, arm: Arm, backbone) -> None:
     from lpc_ray.model.embedded import prefix_cache
     from lpc_ray.model.identity import model_identity
     from lpc_ray.prefix.attention import Prefix
-    from lpc_ray.prefix.initializers import initialize
     from lpc_ray.traces.store import TraceStore
     from lpc_ray.training.loop import PrefixLearner, Progress, train
-    from lpc_ray.training.objectives import rows_for
+    from lpc_ray.training.objectives.base import rows_for
 
     recipe, training, arms = setup.recipe, setup.recipe.training, ArmStore(setup.run.arm(arm.id))
     traces = TraceStore(setup.run.traces(arm.traces))
@@ -127,8 +126,8 @@ def _train_arm(setup: GroupSetup, desk: Any, arm: Arm, backbone) -> None:
     general = TraceStore(setup.run.traces(arm.general_traces)) if arm.general_traces else None
     rows = rows_for(arm.objective, traces.rows(training.teacher_tokens), training)
     general_rows = rows_for(arm.objective, general.rows(), training) if general else []
-    start = initialize(
-        arm.initializer, backbone, identity, setup.starts, arm.num_tokens, arm.initializer_seed, recipe, prefix_cache()
+    start = setup.starts.initialize(
+        arm.initializer, backbone, identity, arm.num_tokens, arm.initializer_seed, recipe.prefix, prefix_cache()
     )
     saved = arms.load_state()
     tensors, counters = saved if saved is not None else ({"keys": start.keys, "values": start.values}, {})

@@ -1,106 +1,68 @@
-"""Attention Matching: the training-free rival, and a start for training.
+"""Attention Matching: the training-free rival, and a start for training."""
 
-Shape letters: N document tokens, R queries of one KV head's group; else as in `prefix`.
-"""
+from typing import Annotated
 
-import torch
-from transformers import PreTrainedModel
+from pydantic import Field
 
-from lpc_ray.config.recipe import AttentionMatchingRecipe
-from lpc_ray.prefix.attention import SeenQueries, context_of, forward_cache, prefix_arguments
-from lpc_ray.prefix.initializers.base import Initialized, require
-from lpc_ray.prefix.initializers.rope import inverse_frequencies, rerotate
+from lpc_ray.config.loading import Strict
+from lpc_ray.prefix.initializers.base import Initialized, Start, require
 from lpc_ray.prefix.initializers.sci import sample_chunks
 
 
-def attention_matching(
-    model: PreTrainedModel, material: list[int], num_tokens: int, seed: int, recipe: AttentionMatchingRecipe
-) -> Initialized:
-    """P of the document's N keys per KV head, with values solved so that attention gives what the whole cache gives.
+class Settings(Strict):
+    """`query_tokens` tokens of the source, in sampled chunks, ask; `ridge` pulls solved values towards the tokens' own."""
 
-    1. A forward over the document gives its keys and values.
-    2. Queries: a forward over chunks of the document sampled by `seed`, at positions N…, that sees all of the cache.
+    query_tokens: Annotated[int, Field(ge=1)] = 256
+    query_chunk_tokens: Annotated[int, Field(ge=1)] = 64
+    ridge: Annotated[float, Field(gt=0)] = 1e-3
+
+
+def minimum_source(num_tokens: int) -> int:
+    return num_tokens
+
+
+def whole_source(source_tokens: int, settings: Settings) -> int:
+    """Tokens of the longest forward: the queries behind the whole source."""
+    return source_tokens + settings.query_tokens
+
+
+def initialize(start: Start) -> Initialized:
+    """P of the source's N keys per KV head, with values solved so that attention gives what the whole cache gives.
+
+    1. A forward over the source gives its keys and values.
+    2. Queries: a forward over chunks of the source sampled by the seed, at positions N…, that sees all of the cache.
     3. Keys: per head the first token, and the P−1 others that get most attention over all queries of its group.
-    4. Values: least squares per head in fp32 over the same queries; see `match_values`.
+    4. Values: least squares per head in fp32 over the same queries; see `matching.match_values`.
     5. Keys are turned by −(N − P) positions: the prompt starts at P, so every key keeps its distance to it.
 
-    At P = N this is the document's cache itself. Source: Attention Matching, arXiv 2602.16284, without its per-key
+    At P = N this is the source's cache itself. Source: Attention Matching, arXiv 2602.16284, without its per-key
     attention bias, which a plain prefix has no place for: the share of attention that goes to the prefix as a whole is
     therefore not matched.
-    Raises: DataError for a document shorter than P, or too long for the model's context with the queries behind it;
+    Raises: DataError for a source shorter than P, or too long for the model's context with the queries behind it;
     ConfigError for a model without one RoPE.
     """
-    total = len(material)
+    import torch
+
+    from lpc_ray.prefix.attention import context_of, forward_cache
+    from lpc_ray.prefix.matching import match_layer, queries_behind
+    from lpc_ray.prefix.rope import inverse_frequencies, rerotate
+
+    model, num_tokens, total = start.model, start.num_tokens, len(start.source_ids)
+    settings = start.settings or Settings()
     require(total >= num_tokens, "attention_matching", total, f"at least P = {num_tokens}")
-    room = context_of(model) - recipe.query_tokens
+    room = context_of(model) - settings.query_tokens
     require(
-        total <= room, "attention_matching", total, f"at most {room}: the context less {recipe.query_tokens} queries"
+        total <= room, "attention_matching", total, f"at most {room}: the context less {settings.query_tokens} queries"
     )
     frequencies = inverse_frequencies(model, "attention_matching")
-    keys, values = forward_cache(model, material)
-    asked, starts = sample_chunks(material, recipe.query_tokens, seed, recipe.query_chunk_tokens)
-    seen = queries_behind(model, keys, values, asked)
+    keys, values = forward_cache(model, start.source_ids)
+    asking, starts = sample_chunks(start.source_ids, settings.query_tokens, start.seed, settings.query_chunk_tokens)
+    seen = queries_behind(model, keys, values, asking)
     layers = [
-        match_layer(keys[layer].transpose(0, 1), values[layer].transpose(0, 1), seen[layer], num_tokens, recipe.ridge)
+        match_layer(keys[layer].transpose(0, 1), values[layer].transpose(0, 1), seen[layer], num_tokens, settings.ridge)
         for layer in range(keys.shape[0])
     ]
     kept_keys, kept_values = (torch.stack(part).transpose(1, 2) for part in zip(*layers, strict=True))
     turn = torch.full((num_tokens,), num_tokens - total, device=keys.device)
-    record = {"initializer": "attention_matching", "seed": seed, "query_starts": starts, **recipe.model_dump()}
+    record = {"initializer": "attention_matching", "seed": start.seed, "query_starts": starts, **settings.model_dump()}
     return Initialized(rerotate(kept_keys, turn, frequencies), kept_values, record)
-
-
-@torch.no_grad()
-def queries_behind(
-    model: PreTrainedModel, keys: torch.Tensor, values: torch.Tensor, token_ids: list[int]
-) -> dict[int, SeenQueries]:
-    """Each layer's queries of a forward over `token_ids` at positions N…, behind a cache of keys and values [L, N, H, D]."""
-    seen: dict[int, SeenQueries] = {}
-    ids = torch.tensor([token_ids], device=model.device)
-    model.base_model(
-        input_ids=ids,
-        position_ids=torch.arange(len(token_ids), device=model.device)[None] + keys.shape[1],
-        use_cache=False,
-        lpc_seen=seen,
-        **prefix_arguments(keys, values, torch.zeros_like(ids)),
-    )
-    return seen
-
-
-def match_layer(
-    keys_HND: torch.Tensor, values_HND: torch.Tensor, seen: SeenQueries, num_tokens: int, ridge: float
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The kept keys, unturned, and the solved values of one layer: two fp32 [H, P, D]."""
-    scores_HRN = attention_scores(keys_HND, seen)
-    weights_HRN = scores_HRN.softmax(dim=-1)
-    mass_HN = weights_HRN.sum(dim=1)
-    mass_HN[:, 0] = torch.inf  # the attention sink stays, and stays first
-    kept_HP = mass_HN.topk(num_tokens, dim=1).indices.sort(dim=1).values
-    kept_HPD = kept_HP[:, :, None].expand(-1, -1, keys_HND.shape[-1])
-    kept_scores_HRP = scores_HRN.gather(2, kept_HP[:, None].expand(-1, scores_HRN.shape[1], -1))
-    values = match_values(
-        kept_scores_HRP.softmax(dim=-1), weights_HRN @ values_HND, values_HND.gather(1, kept_HPD), ridge
-    )
-    return keys_HND.gather(1, kept_HPD), values
-
-
-def attention_scores(keys_HND: torch.Tensor, seen: SeenQueries) -> torch.Tensor:
-    """fp32 scores [H, R, N] of all queries of each KV head's group, before the softmax."""
-    heads, _, head_dim = keys_HND.shape
-    queries_HRD = seen.queries[0].float().reshape(heads, -1, head_dim)
-    scores = queries_HRD @ keys_HND.transpose(1, 2) * seen.scale
-    return scores if seen.softcap is None else seen.softcap * torch.tanh(scores / seen.softcap)
-
-
-def match_values(
-    weights_HRP: torch.Tensor, wanted_HRD: torch.Tensor, own_HPD: torch.Tensor, ridge: float
-) -> torch.Tensor:
-    """Values V with ‖weights · V − wanted‖² + λ‖V − own‖² least, λ = ridge · the mean diagonal of weightsᵀ weights.
-
-    Where the tokens' own values already give what is wanted, they are returned as they are.
-    """
-    gram_HPP = weights_HRP.transpose(1, 2) @ weights_HRP
-    diagonal = gram_HPP.diagonal(dim1=1, dim2=2)
-    lifted = gram_HPP + torch.diag_embed((ridge * diagonal.mean(dim=1, keepdim=True)).expand_as(diagonal))
-    missing_HRD = wanted_HRD - weights_HRP @ own_HPD
-    return own_HPD + torch.linalg.solve(lifted, weights_HRP.transpose(1, 2) @ missing_HRD)

@@ -1,14 +1,18 @@
-from transformers import PreTrainedModel
-
-from lpc_ray.prefix.attention import forward_cache
-from lpc_ray.prefix.initializers.base import Initialized, require
+from lpc_ray.prefix.initializers.base import Initialized, Start, require
 
 
-def first_k(model: PreTrainedModel, material: list[int], num_tokens: int) -> Initialized:
-    """A forward over the first P tokens of the material. Source: Cartridges, arXiv 2506.06266, section 3.2.
+def minimum_source(num_tokens: int) -> int:
+    return num_tokens
 
-    Raises: DataError for material shorter than P.
+
+def initialize(start: Start) -> Initialized:
+    """A forward over the first P tokens of the source. Source: Cartridges, arXiv 2506.06266, section 3.2.
+
+    Raises: DataError for a source shorter than P.
     """
-    require(len(material) >= num_tokens, "first_k", len(material), f"at least P = {num_tokens}")
-    keys, values = forward_cache(model, material[:num_tokens])
+    from lpc_ray.prefix.attention import forward_cache
+
+    ids, num_tokens = start.source_ids, start.num_tokens
+    require(len(ids) >= num_tokens, "first_k", len(ids), f"at least P = {num_tokens}")
+    keys, values = forward_cache(start.model, ids[:num_tokens])
     return Initialized(keys, values, {"initializer": "first_k"})

@@ -1,14 +1,21 @@
-import torch
-from transformers import PreTrainedModel
-
-from lpc_ray.prefix.attention import forward_cache
-from lpc_ray.prefix.initializers.base import Initialized
+from lpc_ray.prefix.initializers.base import Initialized, Start
 
 
-def random_tokens(model: PreTrainedModel, num_tokens: int, seed: int) -> Initialized:
-    """A forward over P ids drawn iid uniform from the model's vocabulary. Source: Cartridges, arXiv 2506.06266."""
-    generator = torch.Generator(device="cpu").manual_seed(seed)
-    vocabulary = model.config.get_text_config().vocab_size
-    drawn = torch.randint(0, vocabulary, (num_tokens,), generator=generator).tolist()
-    keys, values = forward_cache(model, drawn)
-    return Initialized(keys, values, {"initializer": "random_tokens", "seed": seed})
+def minimum_source(num_tokens: int) -> int:
+    return 0
+
+
+def initialize(start: Start) -> Initialized:
+    """A forward over P ids drawn iid uniform from the model's vocabulary.
+
+    Source: Cartridges, arXiv 2506.06266, which compares starts of random tokens; the uniform draw is this project's own.
+    """
+    import torch
+
+    from lpc_ray.prefix.attention import forward_cache
+
+    generator = torch.Generator(device="cpu").manual_seed(start.seed)
+    vocabulary = start.model.config.get_text_config().vocab_size
+    drawn = torch.randint(0, vocabulary, (start.num_tokens,), generator=generator).tolist()
+    keys, values = forward_cache(start.model, drawn)
+    return Initialized(keys, values, {"initializer": "random_tokens", "seed": start.seed})

@@ -1,20 +1,26 @@
-import torch
-from transformers import PreTrainedModel
-
-from lpc_ray.prefix.attention import forward_cache
-from lpc_ray.prefix.initializers.base import Initialized, require
+from lpc_ray.prefix.initializers.base import Initialized, Start, require
 
 
-def random_vectors(model: PreTrainedModel, material: list[int], num_tokens: int, seed: int) -> Initialized:
-    """N(0, s²) with s the standard deviation of the material's own keys and values, per layer. METHODS section 6.
+def minimum_source(num_tokens: int) -> int:
+    return 2
 
-    Raises: DataError for material of fewer than 2 tokens.
+
+def initialize(start: Start) -> Initialized:
+    """N(0, s²) with s the standard deviation of the source's own keys and values, per layer.
+
+    Source: Cartridges, arXiv 2506.06266, which compares starts of random vectors; the matched deviation is this project's own.
+    Raises: DataError for a source of fewer than 2 tokens.
     """
-    require(len(material) >= 2, "random_vectors", len(material), "at least 2 (to match their deviation)")
-    generator = torch.Generator(device="cpu").manual_seed(seed)
+    import torch
+
+    from lpc_ray.prefix.attention import forward_cache
+
+    ids, num_tokens = start.source_ids, start.num_tokens
+    require(len(ids) >= 2, "random_vectors", len(ids), "at least 2 (to match their deviation)")
+    generator = torch.Generator(device="cpu").manual_seed(start.seed)
     drawn = []
-    for tensor in forward_cache(model, material[: max(num_tokens, 2)]):
+    for tensor in forward_cache(start.model, ids[: max(num_tokens, 2)]):
         layers, _, heads, head_dim = tensor.shape
         noise = torch.randn(layers, num_tokens, heads, head_dim, generator=generator)
         drawn.append(noise.to(tensor.device) * tensor.std(dim=(1, 2, 3), keepdim=True))
-    return Initialized(drawn[0], drawn[1], {"initializer": "random_vectors", "seed": seed})
+    return Initialized(drawn[0], drawn[1], {"initializer": "random_vectors", "seed": start.seed})

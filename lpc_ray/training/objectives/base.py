@@ -1,18 +1,52 @@
-"""What a prefix is trained for: next-token prediction, distillation from a teacher, or a mix. METHODS section 4.
+"""What objectives share: a batch's predictions, the two losses per target, and a teacher's probabilities.
 
 Shape letters: N targets, M of them taught, K top-k entries, V vocabulary.
 """
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import nn
 
-from lpc_ray.config.recipe import GENERAL, Objective, TrainingRecipe
+from lpc_ray.config.recipe import GENERAL, TrainingRecipe
 from lpc_ray.errors import DataError
 from lpc_ray.records import TOP_K, TraceRow
-from lpc_ray.training.packing import Windows
+from lpc_ray.training.objectives import load_objective
+
+Teacher = Callable[[], tuple[torch.Tensor, torch.Tensor | None]]
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What a batch predicts at its targets.
+
+    logits_NV: fp32; targets_N: int64 token ids; is_taught_N: bool, whether a target has a teacher. teacher: returns its
+    probabilities [M, K] at the taught targets and their token ids [M, K], or None for the whole vocabulary, in order.
+    """
+
+    logits_NV: torch.Tensor
+    targets_N: torch.Tensor
+    is_taught_N: torch.Tensor
+    teacher: Teacher
+
+    def taught(self, objective: str) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """The teacher's probabilities and ids at all targets. Raises: DataError where a target has no teacher."""
+        untaught = int((~self.is_taught_N).sum())
+        if untaught:
+            raise DataError(f"objective {objective}: got {untaught} targets without a teacher's top-k")
+        return self.teacher()
+
+    def part(self, chosen_N: torch.Tensor) -> "Predictions":
+        """The predictions at the targets that bool `chosen_N` chooses."""
+        chosen_M = chosen_N[self.is_taught_N]
+
+        def teacher() -> tuple[torch.Tensor, torch.Tensor | None]:
+            probabilities, ids = self.teacher()
+            return probabilities[chosen_M], None if ids is None else ids[chosen_M]
+
+        return Predictions(self.logits_NV[chosen_N], self.targets_N[chosen_N], self.is_taught_N[chosen_N], teacher)
 
 
 def ntp_losses(logits_NV: torch.Tensor, targets_N: torch.Tensor) -> torch.Tensor:
@@ -57,27 +91,18 @@ def teacher_targets(logits_MV: torch.Tensor, recipe: TrainingRecipe) -> tuple[to
     return soft_targets(logprobs, recipe), ids
 
 
-def loss_weights(objective: Objective, windows: Windows, recipe: TrainingRecipe) -> tuple[np.ndarray, np.ndarray]:
-    """How much next-token prediction and distillation count at each target, float32 [N] each.
-
-    A general prompt is always distilled, whatever the objective.
-    """
-    ntp_weight = {"ntp": 1.0, "kl": 0.0, "mix": recipe.mix_ntp_weight}[objective]
-    ntp = np.where(windows.is_general, 0, ntp_weight).astype(np.float32)
-    return ntp, 1 - ntp
-
-
-def rows_for(objective: Objective, rows: list[TraceRow], recipe: TrainingRecipe) -> list[TraceRow]:
+def rows_for(objective: str, rows: list[TraceRow], recipe: TrainingRecipe) -> list[TraceRow]:
     """The rows with what their part of the objective reads of the teacher, and nothing else.
 
     Raises: DataError where it reads what a row does not have.
     """
-    return [_prepared(objective, row, recipe) for row in rows]
+    needs_teacher = load_objective(objective).needs_teacher
+    return [_prepared(objective, needs_teacher, row, recipe) for row in rows]
 
 
-def _prepared(objective: Objective, row: TraceRow, recipe: TrainingRecipe) -> TraceRow:
+def _prepared(objective: str, needs_teacher: bool, row: TraceRow, recipe: TrainingRecipe) -> TraceRow:
     no_prompt = np.zeros(0, np.int32)
-    if objective == "ntp" and row.family != GENERAL:
+    if not needs_teacher and row.family != GENERAL:
         no_ids, no_logprobs = np.zeros((0, TOP_K), np.int32), np.zeros((0, TOP_K), np.float32)
         return replace(row, topk_ids=no_ids, topk_logprobs=no_logprobs, teacher_prompt=no_prompt)
     where = f"objective {objective}: got trace {row.id} of family {row.family}"
