@@ -123,7 +123,8 @@ def open_sandbox(unsandboxed: bool = False) -> Iterator[Sandbox]:
 
 def remove(folder: Path) -> None:
     """Remove what a program may have left in any depth and with any permissions. Raises: VerificationError."""
-    subprocess.run(["chmod", "-R", "u+rwx", "--", folder], capture_output=True, check=False)  # rm's own error is the one to raise
+    # rm's own error is the one to raise
+    subprocess.run(["chmod", "-R", "u+rwx", "--", folder], capture_output=True, check=False)
     done = subprocess.run(["rm", "-rf", "--", folder], capture_output=True, text=True, check=False)
     if done.returncode:
         raise VerificationError(f"sandbox: cannot remove {folder}: {done.stderr.strip()[-300:]}")
