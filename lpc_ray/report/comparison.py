@@ -8,7 +8,8 @@ from markupsafe import Markup
 
 from lpc_ray.config.shares import THRESHOLDS, Threshold
 from lpc_ray.errors import DataError
-from lpc_ray.report.files import FolderWriter, csv_bytes, json_bytes
+from lpc_ray.report.files import FolderWriter, csv_bytes, csv_of, json_bytes
+from lpc_ray.report.ledger.columns import Cells, columns_of
 from lpc_ray.report.ledger.row import Row, arm_key, off_source_rows
 from lpc_ray.report.pages.plots import pareto_plot
 from lpc_ray.report.pages.render import rendered
@@ -17,15 +18,7 @@ from lpc_ray.report.results.read import RunResults
 from lpc_ray.report.statistics.pareto import ParetoRow, shared_axes, unranked
 from lpc_ray.report.statistics.tables import RunTables, run_tables
 
-COLUMNS = (
-    ("best_step", "step", "{:,}"),
-    ("request_tokens", "request tokens", "{:,.1f}"),
-    ("prefix_tokens", "prefix tokens", "{:,}"),
-    ("prefix_bytes", "prefix bytes", "{:,}"),
-    ("offline_seconds", "offline s", "{:,.1f}"),
-    ("expected_requests", "expected requests", "{:,}"),
-    ("observed_requests", "observed requests", "{:,}"),
-)
+COUNTS, MEANS = ("passed", "total", "score"), ("mean_task_score", "mean_low", "mean_high")
 COMPARISON_FILES = ("results.json", "results.csv", "arms.csv", "comparison.html")
 
 
@@ -38,9 +31,9 @@ class Section:
     tables: RunTables
 
     @property
-    def columns(self) -> list[tuple[str, str, str]]:
-        """(field, heading, format) of the costs that at least one row of the run tells."""
-        return [column for column in COLUMNS if any(getattr(row, column[0]) is not None for row in self.tables.rows)]
+    def columns(self) -> list[Cells]:
+        """Of the costs that at least one row of the run has."""
+        return columns_of("comparison", self.tables.rows)
 
     @property
     def has_places(self) -> bool:
@@ -88,29 +81,6 @@ class Shared:
     rows: tuple[Row, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ArmLine:
-    """A line of arms.csv: one arm over all tasks of a run that has several (`aggregate.Aggregate`, flat)."""
-
-    run: str | None
-    arm: str
-    tasks: str
-    passed: int | None
-    total: int | None
-    score: float | None
-    mean_task_score: float | None
-    mean_low: float | None
-    mean_high: float | None
-    request_tokens: float | None
-    prefix_tokens: float | None
-    prefix_bytes: int | None
-    offline_seconds: float | None
-    expected_requests: int | None
-    observed_requests: int | None
-    placeholders_counted: str
-    dominated_by: str | None
-
-
 def write_comparison(
     folder: FolderWriter, title: str, runs: Sequence[RunResults], thresholds: Sequence[Threshold] = THRESHOLDS
 ) -> None:
@@ -125,7 +95,7 @@ def write_comparison(
     shared = shared_arms([row for found in runs for row in found.rows])
     folder.write_bytes("results.json", json_bytes({"title": title, **merged(sections)}))
     folder.write_bytes("results.csv", csv_bytes(ParetoRow, places))
-    folder.write_bytes("arms.csv", csv_bytes(ArmLine, [line for section in sections for line in _arm_lines(section)]))
+    folder.write_bytes("arms.csv", _arms_csv(sections))
     folder.write_bytes("comparison.html", rendered("comparison.html.j2", title=title, sections=sections, shared=shared))
 
 
@@ -183,11 +153,22 @@ def shared_arms(rows: Sequence[Row]) -> list[Shared]:
     ]
 
 
-def _arm_lines(section: Section) -> list[ArmLine]:
-    lines = []
-    for found, place in zip(section.tables.aggregates, section.aggregate_places, strict=True):
-        told = {name: getattr(found.row, name) for name in ArmLine.__dataclass_fields__ if hasattr(found.row, name)}
-        means = (found.mean_task_score, found.mean_low, found.mean_high)
-        mean = dict(zip(("mean_task_score", "mean_low", "mean_high"), means, strict=True))
-        lines.append(ArmLine(arm=place.name, tasks=found.row.status, dominated_by=place.dominated_by, **mean, **told))
-    return lines
+def _arms_csv(sections: Sequence[Section]) -> bytes:
+    """A line per arm over all tasks of a run that has several (`over_tasks.Aggregate`, flat)."""
+    costs = columns_of("arms.csv")
+    lines = [
+        {
+            "run": found.row.run,
+            "arm": place.name,
+            "tasks": found.row.status,
+            **{name: getattr(found.row, name) for name in COUNTS},
+            **{name: getattr(found, name) for name in MEANS},
+            **{cost.look.heading: getattr(found.row, cost.name) for cost in costs},
+            "placeholders_counted": found.row.placeholders_counted,
+            "dominated_by": place.dominated_by,
+        }
+        for section in sections
+        for found, place in zip(section.tables.aggregates, section.aggregate_places, strict=True)
+    ]
+    head = ("run", "arm", "tasks", *COUNTS, *MEANS, *(cost.look.heading for cost in costs))
+    return csv_of([*head, "placeholders_counted", "dominated_by"], lines)

@@ -21,11 +21,16 @@ def json_bytes(value: Any) -> bytes:
 
 
 def csv_bytes(kind: type, records: Sequence[Any]) -> bytes:
-    """One line per record, the fields of dataclass `kind` as the header; None is an empty cell."""
+    """One line per record, the fields of dataclass `kind` as the header."""
+    return csv_of([field.name for field in fields(kind)], [asdict(record) for record in records])
+
+
+def csv_of(names: Sequence[str], lines: Sequence[Mapping[str, Any]]) -> bytes:
+    """One line per mapping of `names`, which are the header; None is an empty cell."""
     sink = io.StringIO()
-    writer = csv.DictWriter(sink, [field.name for field in fields(kind)], lineterminator="\n")
+    writer = csv.DictWriter(sink, names, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(asdict(record) for record in records)
+    writer.writerows(lines)
     return sink.getvalue().encode()
 
 

@@ -13,6 +13,7 @@ from rich.text import Text
 from lpc_ray.config.shares import THRESHOLDS, Threshold
 from lpc_ray.records import Case
 from lpc_ray.report.files import FolderWriter, csv_bytes, json_bytes
+from lpc_ray.report.ledger.columns import columns_of
 from lpc_ray.report.ledger.ledger import ArmRecord, BaselineRecord, rows
 from lpc_ray.report.ledger.row import Row
 from lpc_ray.report.pages.escape import visible
@@ -95,7 +96,7 @@ def printed_table(rows: Sequence[Row]) -> str:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("arm or baseline", overflow="fold", min_width=NAME_WIDTH)
     table.add_column("status", max_width=STATUS_WIDTH)
-    for heading in ("held-out", "score", "95 % CI", "step", "tune", "tokens"):
+    for heading in ("held-out", "score", "95 % CI", *(column.look.heading for column in columns_of("terminal"))):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(*map(Text, map(visible, _cells(row))))
@@ -113,14 +114,8 @@ def _cells(row: Row) -> tuple[str, ...]:
     return (
         row.name,
         row.status,
-        _part(row.passed, row.total),
+        f"{row.passed}/{row.total}" if row.total else MISSING,
         MISSING if row.score is None else f"{100 * row.score:.1f} %",
         interval,
-        MISSING if row.best_step is None else str(row.best_step),
-        _part(row.tune_passed, row.tune_total),
-        MISSING if row.request_tokens is None else f"{row.request_tokens:,.0f}",
+        *(column.text(row) or MISSING for column in columns_of("terminal")),
     )
-
-
-def _part(passed: int | None, total: int | None) -> str:
-    return f"{passed}/{total}" if total else MISSING

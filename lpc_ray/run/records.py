@@ -1,11 +1,13 @@
 """Arms as the analysis shows them, from checkpoints, outcomes and traces."""
 
+from dataclasses import fields
 from typing import Any
 
 from lpc_ray.artifacts.store import stored_manifest
 from lpc_ray.config.recipe import GENERAL
 from lpc_ray.errors import DataError
 from lpc_ray.records import Tally
+from lpc_ray.report.ledger.figures import OffSource, RecipeAxes
 from lpc_ray.report.ledger.ledger import ArmRecord, StepScore, best_step
 from lpc_ray.run.arms import Arm
 from lpc_ray.run.checkpoints import ArmStore
@@ -17,7 +19,7 @@ from lpc_ray.serving.observed import observed_requests
 from lpc_ray.traces.store import TraceStore
 from lpc_ray.verification.outcomes import OutcomeStore, Verifier
 
-OFF_SOURCE_FIELDS = ("kl_drift", "accuracy_change", "accuracy_bare", "abstention", "abstention_bare")
+OFF_SOURCE_FIELDS = tuple(one.name for one in fields(OffSource) if one.name != "gate")
 
 
 def verifier(plan: Plan, run: RunFolder) -> Verifier:
@@ -63,13 +65,7 @@ def arm_record(plan: Plan, run: RunFolder, arm: Arm) -> ArmRecord:
     return ArmRecord(
         name=arm.name,
         arm_id=arm.id,
-        induction=arm.induction,
-        objective=arm.objective,
-        initializer=arm.initializer,
-        num_tokens=arm.num_tokens,
-        training_seed=arm.seed,
-        initializer_seed=arm.initializer_seed,
-        induction_seed=arm.induction_seed,
+        **{axis.name: getattr(arm, axis.name) for axis in fields(RecipeAxes)},
         status=end["status"] if end is not None else "unfinished",
         planned_steps=plan.config.recipe.training.steps,
         steps=scores,

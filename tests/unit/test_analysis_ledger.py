@@ -44,7 +44,7 @@ ARM = ArmRecord(
     objective="ntp",
     initializer="first_k",
     num_tokens=128,
-    training_seed=0,
+    seed=0,
     initializer_seed=0,
     induction_seed=0,
     status="finished",
@@ -215,7 +215,7 @@ ROPE = replace(ARM, name="rope", initializer="strided_rope", held_out=outcomes("
     "change",
     [
         {"objective": "kl"},
-        {"training_seed": 1},
+        {"seed": 1},
         {"initializer_seed": 1},
         {"induction_seed": 1},
         {"num_tokens": 64},
@@ -246,7 +246,7 @@ def test_a_recipe_choice_is_judged_seed_by_seed():
             name=f"{initializer}{seed}",
             steps=own(f"{initializer}{seed}"),
             initializer=initializer,
-            training_seed=seed,
+            seed=seed,
             held_out=outcomes(marks),
         )
 
@@ -297,8 +297,8 @@ def test_leaders_are_named_with_their_steps():
 
 
 def test_seed_spread_counts_finished_seeds_and_names_those_that_ended_early():
-    other = replace(ARM, name="s1", training_seed=1, steps=own("s1"), held_out=outcomes("+--"))
-    stopped = replace(ARM, name="s2", training_seed=2, status="stopped", held_out=outcomes("---"))
+    other = replace(ARM, name="s1", seed=1, steps=own("s1"), held_out=outcomes("+--"))
+    stopped = replace(ARM, name="s2", seed=2, status="stopped", held_out=outcomes("---"))
     (spread,) = spreads(rows([ARM, other, stopped], [NO_CONTEXT]))
     assert spread.words() == (
         "curated, ntp, first_k, 128 prefix tokens: 33.3 to 66.7 % over 2 seeds (1 more seed ended early), "

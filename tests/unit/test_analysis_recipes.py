@@ -32,7 +32,7 @@ def seeds(induction: str, *marks: str, **changes) -> list:
             f"{induction}-{seed}",
             **{"steps": trained(f"{induction}-{seed}"), **changes},
             induction=induction,
-            training_seed=seed,
+            seed=seed,
             held_out=answers(one),
         )
         for seed, one in enumerate(marks)

@@ -38,7 +38,7 @@ def arm(name: str = "curated-ntp-sci-p128-s0", **changes) -> ArmRecord:
         objective="ntp",
         initializer="sci",
         num_tokens=128,
-        training_seed=0,
+        seed=0,
         initializer_seed=0,
         induction_seed=0,
         status="finished",
@@ -257,7 +257,7 @@ def test_the_appendix_shows_each_case_with_every_reply():
 
 
 def test_arms_of_one_recipe_look_alike_and_no_two_recipes_do():
-    arms = [arm(f"{i}-{seed}", induction=f"family-{i}", training_seed=seed) for i in range(12) for seed in range(3)]
+    arms = [arm(f"{i}-{seed}", induction=f"family-{i}", seed=seed) for i in range(12) for seed in range(3)]
     look = styles(rows(arms, []))
     assert look["0-0"] == look["0-1"] == look["0-2"]
     assert len({(style.colour, style.marker) for style in look.values()}) == len(arms) / 3
@@ -325,7 +325,7 @@ def test_the_page_tells_off_source_damage_and_the_gates_word_or_that_none_was_me
 
 
 def test_a_legend_has_one_entry_per_recipe():
-    arms = [arm(f"{name}-{seed}", induction=name, training_seed=seed) for name in ("raw", "ss") for seed in range(3)]
+    arms = [arm(f"{name}-{seed}", induction=name, seed=seed) for name in ("raw", "ss") for seed in range(3)]
     for drawn in re.findall(r"<svg.*?</svg>", write(arms)[1], re.DOTALL):
         assert drawn.count("3 seeds") == 2 and "raw-ntp-sci-p128, 3 seeds" in drawn and "raw-0" not in drawn
 

@@ -134,7 +134,7 @@ def test_the_suite_records_strata_and_decisions_and_scores_strata_at_the_focused
             arm(
                 f"{induction}-s{seed}",
                 induction=induction,
-                training_seed=seed,
+                seed=seed,
                 steps=known[induction],
             )
             for entry in job.recipe.sweep

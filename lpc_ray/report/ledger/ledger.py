@@ -5,11 +5,12 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
 from lpc_ray.errors import DataError
 from lpc_ray.records import Outcome, Tally
+from lpc_ray.report.ledger.figures import Costs, OffSource, RecipeAxes
 from lpc_ray.report.ledger.row import Row, held_out_fields
 
 
@@ -25,44 +26,21 @@ class StepScore:
     digest: str
 
 
-@dataclass(frozen=True, slots=True)
-class ArmRecord:
+@dataclass(frozen=True, kw_only=True)
+class ArmRecord(RecipeAxes, Costs, OffSource):
     """One arm of the sweep, `steps` ascending. `held_out`: the outcomes of `best_step(steps)`; may be empty.
 
-    `trace_generation_seconds` and `teacher_tokens` are those of the arm's whole trace set, also where arms share it; the
-    teacher's log-probs come with the traces. expected_requests: declared; observed_requests: counted by the server.
-    kl_drift, accuracy_change, accuracy_bare, abstention, abstention_bare, gate: of the artifact at the
-    best step, as a Row has them; None: not measured.
+    The teacher's log-probs come with the traces, so that no time is spent on passes of its own.
     Raises: DataError when the steps are not strictly ascending.
     """
 
     name: str
     arm_id: str
-    induction: str
-    objective: str
-    initializer: str
-    num_tokens: int
-    training_seed: int
-    initializer_seed: int
-    induction_seed: int
+    induction: str = field()  # which every arm has
     status: Literal["finished", "stopped", "unfinished"]
     planned_steps: int
     steps: tuple[StepScore, ...]
     held_out: tuple[Outcome, ...]
-    prefix_bytes: int
-    trace_generation_seconds: float
-    teacher_tokens: int
-    trace_rows: int
-    dropped_rows: dict[str, int]
-    target_tokens_seen: int
-    expected_requests: int | None = None
-    observed_requests: int | None = None
-    kl_drift: float | None = None
-    accuracy_change: float | None = None
-    accuracy_bare: float | None = None
-    abstention: float | None = None
-    abstention_bare: float | None = None
-    gate: str | None = None
 
     def __post_init__(self) -> None:
         steps = [score.step for score in self.steps]
@@ -116,38 +94,21 @@ def rows(
 
 def _arm_row(arm: ArmRecord) -> Row:
     best = best_step(arm.steps)
+    shared = {one.name: getattr(arm, one.name) for part in (RecipeAxes, Costs, OffSource) for one in fields(part)}
+    if not arm.steps:
+        shared["target_tokens_seen"] = None
     return Row(
         kind="arm",
         name=arm.name,
         status=_status(arm),
-        induction=arm.induction,
-        objective=arm.objective,
-        initializer=arm.initializer,
-        seed=arm.training_seed,
-        initializer_seed=arm.initializer_seed,
-        induction_seed=arm.induction_seed,
-        num_tokens=arm.num_tokens,
         best_step=best.step if best else None,
         tune_passed=best.passed if best else None,
         tune_total=best.total if best else None,
-        prefix_bytes=arm.prefix_bytes or None,
         placeholders_counted="no",
-        trace_generation_seconds=arm.trace_generation_seconds,
         teacher_pass_seconds=0.0,
-        teacher_tokens=arm.teacher_tokens,
-        trace_rows=arm.trace_rows,
-        dropped_rows=arm.dropped_rows,
-        target_tokens_seen=arm.target_tokens_seen if arm.steps else None,
         training_seconds=arm.steps[-1].training_seconds if arm.steps else None,
-        expected_requests=arm.expected_requests,
-        observed_requests=arm.observed_requests,
-        kl_drift=arm.kl_drift,
-        accuracy_change=arm.accuracy_change,
-        accuracy_bare=arm.accuracy_bare,
-        abstention=arm.abstention,
-        abstention_bare=arm.abstention_bare,
-        gate=arm.gate,
         digest=best.digest if best else None,
+        **{**shared, "prefix_bytes": arm.prefix_bytes or None},
         **held_out_fields(arm.held_out),
     )
 

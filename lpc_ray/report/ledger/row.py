@@ -6,16 +6,29 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from lpc_ray.records import Outcome, Tally
+from lpc_ray.report.ledger.figures import Costs, OffSource, RecipeAxes
 from lpc_ray.report.significance import SCORED, passes, wilson
 
 Convention = Literal["yes", "no", "unknown"]
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+@dataclass(frozen=True, kw_only=True)
+class Named:
+    """What a row is called, and the run and task it belongs to: rows of two runs are never pooled, and rows of two tasks are
+    ranked apart.
+    """
+
+    kind: Literal["arm", "baseline"]
+    name: str
+    status: str
+    run: str | None = None
+    task: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row(OffSource, Costs, RecipeAxes, Named):  # fields stand in files from the last base to the first
     """What was measured is a number; what was not is None, never 0.
 
-    run, task: rows of two runs are never pooled, and rows of two tasks are ranked apart.
     passed, total, score: the checks of the held-out cases with verdict pass or fail; score_low and score_high bound the
     95 % Wilson interval. A count whose meaning is unknown is shown, and has no score. uncounted_verdicts: how many
     held-out cases got any other verdict. cases: case → whether it passed, where each is one check; None where only counts
@@ -25,24 +38,8 @@ class Row:
     prompt_tokens include the prefix's.
     teacher_pass_seconds: of a pass of its own; 0 where the teacher's log-probs come with the traces.
     training_seconds: of the whole arm, not only up to `best_step`. digest: of the artifact at `best_step`.
-    expected_requests: as declared; observed_requests: as served.
-    kl_drift, accuracy_change, abstention: what the prefix does off its source (nats per token; share of unrelated questions
-    answered, against the bare model; share of unanswerable questions declined); accuracy_bare, abstention_bare: the same
-    shares of the bare model. gate: `passed`, or what stood in the way.
     """
 
-    kind: Literal["arm", "baseline"]
-    name: str
-    status: str
-    run: str | None = None
-    task: str | None = None
-    induction: str | None = None
-    objective: str | None = None
-    initializer: str | None = None
-    seed: int | None = None
-    initializer_seed: int | None = None
-    induction_seed: int | None = None
-    num_tokens: int | None = None
     source_tokens: int | None = None
     passed: int | None = None
     total: int | None = None
@@ -61,24 +58,15 @@ class Row:
     request_tokens: float | None = None
     request_seconds: float | None = None
     placeholders_counted: Convention = "unknown"
-    prefix_bytes: int | None = None
-    trace_generation_seconds: float | None = None
     teacher_pass_seconds: float | None = None
     training_seconds: float | None = None
-    teacher_tokens: int | None = None
-    trace_rows: int | None = None
-    dropped_rows: dict[str, int] | None = None
-    target_tokens_seen: int | None = None
-    expected_requests: int | None = None
-    observed_requests: int | None = None
-    kl_drift: float | None = None
-    accuracy_change: float | None = None
-    accuracy_bare: float | None = None
-    abstention: float | None = None
-    abstention_bare: float | None = None
-    gate: str | None = None
     digest: str | None = None
     note: str = ""
+
+    @property
+    def tune(self) -> str | None:
+        """`19/24` of the tune cases at the best step."""
+        return f"{self.tune_passed}/{self.tune_total}" if self.tune_total else None
 
     @property
     def prefix_tokens(self) -> int | None:

@@ -9,6 +9,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from lpc_ray.records import Case
+from lpc_ray.report.ledger.columns import columns_of
 from lpc_ray.report.ledger.ledger import ArmRecord, BaselineRecord
 from lpc_ray.report.ledger.row import off_source_rows
 from lpc_ray.report.pages.case_grid import verdict_grid
@@ -86,6 +87,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         finalize=visible,
     )
+    environment.globals |= {"columns_of": columns_of}
     environment.globals |= {"seed_label": seed_label, "ended_early": ended_early}
     environment.globals |= {
         "unscored_words": unscored_words,

@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 from lpc_ray.errors import DataError
 from lpc_ray.records import Verdict
+from lpc_ray.report.ledger.columns import COLUMNS
 from lpc_ray.report.ledger.row import Row, score_fields
 from lpc_ray.report.results.fields import MOST_CHECKS, kind, shown
 
@@ -18,20 +19,10 @@ NAMES = {
     "name": ("name", "arm", "label", "method"),
     "task": ("task", "task_id", "task_name", "dataset", "document"),
     "induction": ("induction", "family", "pi"),
-    "num_tokens": ("num_tokens", "prefix_tokens", "num_prefix_tokens", "virtual_tokens"),
-    "prefix_bytes": ("prefix_bytes", "artifact_bytes"),
-    "prompt_tokens": ("prompt_tokens", "input_tokens"),
-    "generated_tokens": ("generated_tokens", "completion_tokens", "output_tokens"),
-    "request_tokens": ("request_tokens", "mean_request_tokens", "total_tokens"),
-    "request_seconds": ("request_seconds", "mean_request_seconds"),
-    "trace_generation_seconds": ("trace_generation_seconds", "induction_seconds", "trace_seconds"),
-    "teacher_pass_seconds": ("teacher_pass_seconds", "teacher_seconds"),
-    "training_seconds": ("training_seconds", "train_seconds"),
-    "expected_requests": ("expected_requests", "reuse_count"),
-    "best_step": ("best_step", "step", "optimizer_steps"),
     "passed": ("passed", "num_passed", "correct", "num_correct"),
     "total": ("total", "num_total", "num_tests", "num_cases"),
     "score": ("score", "accuracy", "pass_rate"),
+    **{one.name: (one.name, *one.spellings) for one in COLUMNS if one.spellings},
 }
 NOT_SCORED = {*get_args(Verdict)} - {"pass", "fail"}
 DERIVED = {"score_low", "score_high", "run", "missing", "is_on_frontier", "dominated_by"}

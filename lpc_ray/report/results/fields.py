@@ -2,14 +2,17 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any, get_args
 
+from lpc_ray.report.ledger.columns import COLUMNS
 from lpc_ray.report.ledger.row import Convention, Row
 
 LEAST, MOST = 1e-9, 1e15
 MOST_CHECKS = 10**9
 KINDS = ("arm", "baseline")
 SHOWN = 60
+ANNOTATIONS = {one.name: one.type for one in fields(Row)}
 Kind = tuple[str, Callable[[Any], bool]]
 WHOLE: Kind = ("a whole number from 0 to 1e15", lambda value: _is_amount(value) and float(value).is_integer())
 CHECKS: Kind = ("a whole number from 0 to 1e9", lambda value: WHOLE[1](value) and value <= MOST_CHECKS)
@@ -22,8 +25,6 @@ BY_NAME: dict[str, Kind] = {
     "placeholders_counted": (f"one of {', '.join(get_args(Convention))}", lambda value: value in get_args(Convention)),
     "passed": CHECKS,
     "total": CHECKS,
-    "accuracy_change": ("a number from -1 to 1", lambda value: _is_finite(value) and -1 <= value <= 1),
-    "kl_drift": ("a number of at least 0 and at most 1e15", lambda value: _is_amount(value)),
     "cases": (
         "a mapping of true and false",
         lambda value: isinstance(value, dict) and all(isinstance(one, bool) for one in value.values()),
@@ -32,11 +33,18 @@ BY_NAME: dict[str, Kind] = {
 }
 
 
+def _within(least: float, most: float) -> Callable[[Any], bool]:
+    return lambda value: _is_finite(value) and least <= value <= most
+
+
+BY_NAME |= {one.name: (one.bounds[0], _within(*one.bounds[1:])) for one in COLUMNS if one.bounds}
+
+
 def kind(name: str) -> Kind:
     """Of a Row's field, or of `result` or `verdict`, which are text."""
     if name in BY_NAME:
         return BY_NAME[name]
-    annotation = str(Row.__annotations__.get(name, str))
+    annotation = str(ANNOTATIONS.get(name, str))
     if "dict" in annotation:
         return "a mapping of counts", lambda value: _holds(value, CHECKS[1])
     if "bool" in annotation:

@@ -5,23 +5,16 @@ A task on which nothing in the run has a score (no tests, a harness that fails i
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
+from lpc_ray.report.ledger.columns import over_tasks
+from lpc_ray.report.ledger.figures import RecipeAxes
 from lpc_ray.report.ledger.row import Row, arm_key, score_fields
 from lpc_ray.report.significance import bootstrap_mean
 
-RECIPE = ("induction", "objective", "initializer", "seed", "initializer_seed", "induction_seed")
-MEANS = ("num_tokens", "prompt_tokens", "generated_tokens", "request_tokens", "request_seconds")
-SUMS = (
-    "prefix_bytes",
-    "trace_generation_seconds",
-    "teacher_pass_seconds",
-    "training_seconds",
-    "teacher_tokens",
-    "expected_requests",
-    "observed_requests",
-)
+RECIPE = tuple(one.name for one in fields(RecipeAxes) if one.name != "num_tokens")
+MEANS, SUMS = over_tasks("mean"), over_tasks("sum")
 
 
 @dataclass(frozen=True, slots=True)

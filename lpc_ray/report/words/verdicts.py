@@ -15,7 +15,7 @@ BRACKETS = (
     "In brackets: how many cases only the first and how many only the second got right, and the p value of the exact "
     "McNemar test."
 )
-SEEDS = ("training_seed", "initializer_seed", "induction_seed")
+SEEDS = ("seed", "initializer_seed", "induction_seed")
 
 
 def against_baselines(arm: ArmRecord, row: Row, baselines: Sequence[BaselineRecord]) -> str:

@@ -51,4 +51,4 @@ def baseline_words(baseline: BaselineRecord) -> str:
 def seed_words(arm: ArmRecord) -> str:
     """`seed 0`, and the other two seeds where they are not 0."""
     others = (("initializer", arm.initializer_seed), ("induction", arm.induction_seed))
-    return ", ".join([f"seed {arm.training_seed}", *(f"{name} seed {seed}" for name, seed in others if seed)])
+    return ", ".join([f"seed {arm.seed}", *(f"{name} seed {seed}" for name, seed in others if seed)])
