@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 
 import ray
+from ray.exceptions import RayError
 
 from lpc_ray.adapters.pipeline.context import RunContext
 from lpc_ray.adapters.pipeline.stage import stage
@@ -88,7 +89,7 @@ def _or_engine_failure(context: RunContext, batches: Iterator[BatchDone], taught
     """The batches; when they fail because no engine could start, its own error is the one to raise."""
     try:
         yield from batches
-    except ray.exceptions.RayError:
+    except RayError:
         if taught:
             ray.get(context.machines.starting_pool[2])
         raise

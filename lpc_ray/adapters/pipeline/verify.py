@@ -80,9 +80,12 @@ def _damage(context: RunContext, arm: Arm, digest: str) -> off_source.Damage | N
     stored = damage_of(plan, run, digest)
     if stored is not None or context.recipe.off_source is None:
         return stored
-    benchmark, verifier = plan.off_source, off_source_verifier(plan, run)
+    verifier = off_source_verifier(plan, run)
+    benchmark = plan.off_source
+    assert benchmark is not None, "the recipe names off-source cases"
     bare = verifier.verify(Answerer("no_context"), off_source.SPLIT, machines.pool.generate)
     answerer = context.prefix(digest, arm.num_tokens)
+    assert answerer.prefix is not None
     with_prefix = verifier.verify(answerer, off_source.SPLIT, machines.pool.generate)
     asks = [verifier.ask(Answerer("no_context"), case) for case in benchmark.cases]
     texts = [(list(ask.messages), outcome.reply) for ask, outcome in zip(asks, bare, strict=True)]

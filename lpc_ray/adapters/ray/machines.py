@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import ray
+from ray.exceptions import GetTimeoutError, RayActorError
 
 from lpc_ray.adapters.ray.engine_pool import EnginePool, start_engine_pool
 from lpc_ray.adapters.ray.tasks import publish_untrained
@@ -98,7 +99,7 @@ class Machines:
             return None
         try:
             last = ray.get(group[0].last_step.remote(), timeout=PATIENCE)
-        except (ray.exceptions.GetTimeoutError, ray.exceptions.RayActorError):
+        except (GetTimeoutError, RayActorError):
             return None
         if last is None or last[:2] == self._reported_step:
             return None
