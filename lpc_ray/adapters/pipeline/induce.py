@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 
 import ray
+import ray.exceptions
 
 from lpc_ray.adapters.pipeline.context import RunContext
 from lpc_ray.adapters.ray.induction import BatchDone, TraceWork, induce

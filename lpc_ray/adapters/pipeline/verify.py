@@ -76,12 +76,13 @@ def gate_arms(context: RunContext) -> None:
 def _damage(context: RunContext, arm: Arm, digest: str) -> off_source.Damage | None:
     """The stored damage of an LPC, else measured; None where the recipe names no off-source cases."""
     plan, run, machines = context.plan, context.run, context.machines
-    stored = damage_of(plan, run, digest)
-    if stored is not None or context.recipe.off_source is None:
+    stored, benchmark = damage_of(plan, run, digest), plan.off_source
+    if stored is not None or benchmark is None:
         return stored
-    benchmark, verifier = plan.off_source, off_source_verifier(plan, run)
+    verifier = off_source_verifier(plan, run)
     bare = verifier.verify(Subject("no_context"), off_source.SPLIT, machines.pool.generate)
     subject = context.prefix(digest, arm.num_tokens)
+    assert subject.prefix is not None
     told = verifier.verify(subject, off_source.SPLIT, machines.pool.generate)
     asks = [verifier.ask(Subject("no_context"), case) for case in benchmark.cases]
     texts = [(list(ask.messages), outcome.reply) for ask, outcome in zip(asks, bare, strict=True)]

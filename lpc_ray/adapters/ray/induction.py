@@ -54,7 +54,7 @@ class InductionActor:
     """
 
     def __init__(self, homes: dict[str, tuple[InductionTask, Store]], pool: EnginePool | None):
-        self._name = ray.get_runtime_context().get_actor_id()
+        self._name = str(ray.get_runtime_context().get_actor_id())
         self._homes = homes
         self._pool = pool
         self._inducers: dict[str, Inducer] = {}

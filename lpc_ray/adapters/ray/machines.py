@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import ray
+import ray.exceptions
 
 from lpc_ray.adapters.ray.engine_pool import EnginePool, start_engine_pool
 from lpc_ray.adapters.ray.tasks import publish_untrained

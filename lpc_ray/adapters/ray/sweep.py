@@ -93,7 +93,7 @@ def run_trial(config: dict[str, Any], setup: TrialSetup) -> None:
     ray.get(setup.desk.enrol.remote(arm))
     waiting: list[Checkpoint] = []
     while True:
-        event = ray.get(setup.desk.next_event.remote(arm.id))
+        event: dict[str, Any] = ray.get(setup.desk.next_event.remote(arm.id))
         if "error" in event:
             raise LPCError(f"arm {arm.name}: {event['error']}")
         if "end" in event:
