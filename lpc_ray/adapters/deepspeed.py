@@ -112,12 +112,15 @@ class DeepSpeedStepper:
     def _full(self, parameter: torch.nn.Parameter) -> torch.Tensor:
         from deepspeed.utils import safe_get_full_fp32_param
 
-        return safe_get_full_fp32_param(parameter).detach().float().cpu().reshape(self._shape(parameter))
+        full = safe_get_full_fp32_param(parameter)
+        assert full is not None
+        return full.detach().float().cpu().reshape(self._shape(parameter))
 
     def _moment(self, parameter: torch.nn.Parameter, moment: str) -> torch.Tensor:
         from deepspeed.utils import safe_get_full_optimizer_state
 
         full = safe_get_full_optimizer_state(parameter, moment)
+        assert full is not None
         return full.detach().float().cpu().reshape(self._shape(parameter))
 
     def _shape(self, parameter: torch.nn.Parameter) -> torch.Size:

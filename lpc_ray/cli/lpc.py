@@ -11,6 +11,7 @@ folder or URL that holds artifacts and handles, such as the folder of a run.
 import argparse
 import json
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -31,11 +32,20 @@ def main(arguments: list[str] | None = None) -> None:
         options.work(Store(options.store), options)
 
 
+class _ShowVersion(argparse.Action):
+    """Reads the version of the installed distribution only when it is asked for: a checkout on the path has none."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_) -> None:
+        print(f"lpc_ray {version('lpc-ray')}")
+        parser.exit()
+
+
 def _parser() -> Parser:
     from lpc_ray.artifacts.formats import EXPORT_FORMATS, IMPORT_FORMATS
     from lpc_ray.artifacts.formats.layers import Layout
 
     parser = Parser(prog="lpc", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--version", action=_ShowVersion, nargs=0, help="print the installed version and exit")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(name: str, work, help: str) -> Parser:

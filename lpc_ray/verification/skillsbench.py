@@ -6,6 +6,7 @@ that fails is shown to its author with its error and may be written anew, each t
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -186,9 +187,14 @@ def _scored(done: Execution, report: TestReport, names: frozenset[str]) -> Judge
 
 
 def load(path: Path, settings: Settings) -> SkillsBench:
-    """Raises: ConfigError for a task that the folder lacks or that is in both splits, DataError for one whose inputs cannot be
-    placed.
+    """Raises: ConfigError without pytest, for a task that the folder lacks or one in both splits; DataError for a task whose
+    inputs cannot be placed.
     """
+    if find_spec("pytest") is None:
+        raise ConfigError(
+            "recipe.verification.kind skillsbench: got no pytest, which runs the tasks' tests, wanted the extra `sandbox`: "
+            "pip install 'lpc-ray[sandbox]'"
+        )
     known = read_tasks(path.resolve())
     for name in (*settings.tune, *settings.held_out):
         if name not in known:

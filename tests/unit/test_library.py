@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from importlib.metadata import version
 
 import pytest
 import torch
@@ -348,3 +349,9 @@ def test_inspect_reads_what_another_process_wrote_as_plain_json(store, capsys):
     manifest["verification"] = {"tune": {"passed": 17, "total": 24}}
     store.write_json(f"{ARTIFACTS}/{digest}/lpc.json", manifest)
     assert '{"passed": 17, "total": 24}' in _run(capsys, "inspect", "a", "--store", store.url)
+
+
+def test_the_version_is_that_of_the_installed_distribution(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr() == (f"lpc_ray {version('lpc-ray')}\n", "")

@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 import time
 from decimal import Decimal
 
@@ -367,3 +368,9 @@ def test_a_task_whose_inputs_cannot_be_placed_is_refused_where_it_is_chosen(tmp_
     build_benchmark(VerificationRecipe(kind="skillsbench", cases=str(tmp_path), settings={"tune": ["good"]}))
     with pytest.raises(DataError, match="environment has no 'absent.txt'"):
         build_benchmark(VerificationRecipe(kind="skillsbench", cases=str(tmp_path), settings={"tune": ["bad"]}))
+
+
+def test_a_machine_without_pytest_is_refused_before_anything_runs(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pytest", None)
+    with pytest.raises(ConfigError, match=r"skillsbench: got no pytest, .* pip install 'lpc-ray\[sandbox\]'"):
+        build_benchmark(VerificationRecipe(kind="skillsbench", cases=str(tmp_path), settings={"tune": ["a"]}))

@@ -77,12 +77,10 @@ def gate_arms(context: RunContext) -> None:
 def _damage(context: RunContext, arm: Arm, digest: str) -> off_source.Damage | None:
     """The stored damage of an LPC, else measured; None where the recipe names no off-source cases."""
     plan, run, machines = context.plan, context.run, context.machines
-    stored = damage_of(plan, run, digest)
-    if stored is not None or context.recipe.off_source is None:
+    stored, benchmark = damage_of(plan, run, digest), plan.off_source
+    if stored is not None or benchmark is None:
         return stored
     verifier = off_source_verifier(plan, run)
-    benchmark = plan.off_source
-    assert benchmark is not None, "the recipe names off-source cases"
     bare = verifier.verify(Answerer("no_context"), off_source.SPLIT, machines.pool.generate)
     answerer = context.prefix(digest, arm.num_tokens)
     assert answerer.prefix is not None

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 
 import ray
+import ray.exceptions
 
 from lpc_ray.adapters.vllm.engine import EngineSettings, VLLMEngine
 from lpc_ray.config.job import EngineResources
@@ -119,4 +120,5 @@ def start_engine_pool(name: str, model: ModelRecipe, resources: EngineResources)
         .remote(settings)
         for slot in range(resources.replicas)
     ]
-    return EnginePool(name, resources.replicas), actors, [actor.start.remote() for actor in actors]
+    starts = [actor.start.remote() for actor in actors]  # pyright: ignore[reportFunctionMemberAccess]  # Ray wraps it
+    return EnginePool(name, resources.replicas), actors, starts

@@ -107,7 +107,8 @@ def load_backbone(model: str, revision: str | None, dtype: str):
         model, revision=revision, dtype=getattr(torch, dtype), trust_remote_code=False
     )
     if torch.cuda.is_available():
-        backbone = backbone.to(torch.device("cuda", torch.cuda.current_device()))
+        device = torch.device("cuda", torch.cuda.current_device())
+        backbone = backbone.to(device)  # pyright: ignore[reportArgumentType]  # a decorator hides its first parameter
     return attach(backbone)
 
 
@@ -170,7 +171,7 @@ def _train_arm(setup: GroupSetup, desk: Any, arm: Arm, backbone) -> None:
         stepper.close()
 
 
-def _counter(name: str, value: float) -> float | int | None:
+def _counter(name: str, value: float) -> Any:
     if value != value:  # NaN stands for "not yet"
         return None
     return int(value) if name in ("step", "targets_seen", "tokens_seen") else value

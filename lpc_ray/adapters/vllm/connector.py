@@ -113,6 +113,7 @@ class LearnedPrefixConnector(KVConnectorBase_V1):
                 f"{len(groups)} KV cache group(s) with sliding-window or hybrid layers: start vLLM with "
                 "disable_sliding_window, and a max_model_len within the window"
             )
+        assert vllm_config.kv_transfer_config is not None
         policy = vllm_config.kv_transfer_config.kv_load_failure_policy
         if policy != "fail":
             raise ValueError(f'kv_load_failure_policy must be "fail" for learned prefixes; got "{policy}"')
@@ -155,7 +156,7 @@ class LearnedPrefixConnector(KVConnectorBase_V1):
         else:
             self._stats.data["misses"] += 1
             self._stats.data["evictions"] += request.cache_salt in self._written
-            self._written.add(request.cache_salt)
+            self._written.add(request.cache_salt)  # pyright: ignore[reportArgumentType]  # set with every prefix
         if num_external_tokens:
             self._planned.append(PrefixLoad(parts, stop - num_external_tokens, stop, list(blocks.get_block_ids()[0])))
 

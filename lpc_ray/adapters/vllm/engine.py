@@ -148,7 +148,9 @@ class VLLMEngine:
         prompt = TokensPrompt(prompt_token_ids=ids)
         if ask.prefix is not None:
             rewriting = Rewriting((ask.prefix,))
-            prompt = TokensPrompt(prompt_token_ids=rewriting.token_ids(ids), cache_salt=rewriting.cache_salt)
+            salt = rewriting.cache_salt
+            assert salt is not None, "every prefix has a digest"
+            prompt = TokensPrompt(prompt_token_ids=rewriting.token_ids(ids), cache_salt=salt)
             extra_args = {"kv_transfer_params": rewriting.transfer_params}
         sampling = SamplingParams(
             temperature=ask.decoding.temperature,
