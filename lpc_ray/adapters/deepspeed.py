@@ -1,4 +1,4 @@
-"""Backward and step through a DeepSpeed engine that optimises the prefix alone.
+"""Backward and step through a DeepSpeed engine that optimises the prefix alone; see `training.loop.TrainingBackend`.
 
 ZeRO-1 shards the optimizer state and the backbone stays outside the engine; ZeRO-3 shards the backbone as well. The
 training state is saved as full tensors, so a run may resume on another number of workers.
@@ -9,11 +9,26 @@ from types import ModuleType
 import torch
 from torch import distributed
 
+from lpc_ray.config.job import TrainingResources
 from lpc_ray.config.recipe import TrainingRecipe
-from lpc_ray.training.loop import PrefixLearner, new_optimizer, parameter_groups
+from lpc_ray.training.loop import MOMENTS, PrefixLearner, Stepper, new_optimizer, parameter_groups
 from lpc_ray.training.packing import Windows
 
-MOMENTS = ("exp_avg", "exp_avg_sq")
+
+def prepare() -> None:
+    load_deepspeed()
+
+
+def describe(resources: TrainingResources) -> str:
+    return f"DeepSpeed ZeRO-{resources.zero_stage}"
+
+
+def shards_backbone(resources: TrainingResources) -> bool:
+    return resources.zero_stage == 3
+
+
+def new_stepper(learner: PrefixLearner, recipe: TrainingRecipe, resources: TrainingResources) -> Stepper:
+    return DeepSpeedStepper(learner, recipe, resources.zero_stage)
 
 
 def load_deepspeed() -> ModuleType:

@@ -14,8 +14,12 @@ from lpc_ray.config.recipe import GENERAL, Recipe
 
 
 class EngineResources(Strict):
-    """One pool of engine replicas serves teacher and verifier. `extra` goes to vLLM's engine arguments as it is."""
+    """One pool of engine replicas serves teacher and verifier.
 
+    `kind` names a module of `lpc_ray.adapters`; `extra` goes to its engine arguments as it is.
+    """
+
+    kind: str = "vllm"
     replicas: Annotated[int, Field(ge=1)] = 1
     cpus: Annotated[float, Field(ge=0)] = 0.5
     gpus: Annotated[float, Field(ge=0)] = 0
@@ -29,8 +33,11 @@ class EngineResources(Strict):
 
 
 class TrainingResources(Strict):
-    """The training group: Ray Train workers under DeepSpeed. ZeRO-3 shards the backbone as well."""
+    """The training group: Ray Train workers. `backend` names a module of `lpc_ray.adapters`; `zero_stage` is DeepSpeed's,
+    and 3 shards the backbone as well.
+    """
 
+    backend: str = "deepspeed"
     workers: Annotated[int, Field(ge=1)] = 1
     cpus: Annotated[float, Field(gt=0)] = 0.5
     gpus: Annotated[float, Field(ge=0)] = 0

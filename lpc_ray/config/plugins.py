@@ -16,7 +16,7 @@ from lpc_ray.errors import ConfigError
 def plugin_names(package: str, defines: str) -> list[str]:
     """The modules and packages in `package` that define `defines` at their top level, sorted. Reads their text only."""
     own = importlib.import_module(package).__path__[0]
-    defined = re.compile(rf"^(?:def |class )?{defines}\b", re.MULTILINE)
+    defined = re.compile(rf"^(?:(?:def|class) {defines}\b|{defines}\s*[:=])", re.MULTILINE)
     files = [(file.stem, file) for file in Path(own).glob("*.py") if file.stem != "__init__"]
     files += [(file.parent.name, file) for file in Path(own).glob("*/__init__.py")]
     return sorted(name for name, file in files if defined.search(file.read_text(encoding="utf-8")))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from lpc_ray.artifacts.handles import ARTIFACTS, find_digest, parts_of
 from lpc_ray.config.job import JobConfig, ReportConfig
+from lpc_ray.config.plugins import check_plugin
 from lpc_ray.config.recipe import GENERAL, Recipe
 from lpc_ray.config.shares import quality
 from lpc_ray.errors import ConfigError, DataError
@@ -29,6 +30,7 @@ from lpc_ray.verification.off_source import load as load_off_source
 from lpc_ray.verification.short_answer import normalise
 
 LONG_QUESTION = 4
+ADAPTERS = "lpc_ray.adapters"  # whose modules are looked up by name and not imported here
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,8 @@ def make_plan(config: JobConfig, unsandboxed: bool = False) -> Plan:
     Raises: LPCError for the first thing that cannot be carried out: got, wanted, where.
     """
     _check_report(config.report)
+    check_plugin(ADAPTERS, "new_engine", config.cluster.engine.kind, "cluster.engine.kind")
+    check_plugin(ADAPTERS, "new_stepper", config.cluster.training.backend, "cluster.training.backend")
     recipe = config.recipe
     families = {name: build_family(name, settings) for name, settings in recipe.induction.families.items()}
     documents = read_documents(recipe.source.paths)

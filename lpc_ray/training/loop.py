@@ -1,4 +1,4 @@
-"""Training a prefix on a frozen backbone: the schedule, one step, the loop. Knows no Ray and no DeepSpeed.
+"""Training a prefix on a frozen backbone: the schedule, one step, the loop. Knows no framework but torch.
 
 Shape letters: N targets, M of them taught, V vocabulary, E hidden size; W S R T as in `packing`, L P H D as in `prefix`.
 """
@@ -15,6 +15,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from lpc_ray.config.job import TrainingResources
 from lpc_ray.config.recipe import TrainingRecipe
 from lpc_ray.errors import DataError
 from lpc_ray.prefix.attention import Prefix, prefix_arguments
@@ -27,8 +28,9 @@ from lpc_ray.training.packing import Windows, batches, collate, pack
 class PrefixLearner(nn.Module):
     """The prefix as the only parameters, and the loss of packed windows under the frozen backbone.
 
-    The backbone is held outside the module tree, so that an optimizer, a checkpoint and DeepSpeed see the prefix alone;
-    `shard_backbone` puts it inside, for ZeRO-3. It is the teacher too where the recipe has targets recomputed.
+    The backbone is held outside the module tree, so that an optimizer and a checkpoint see the prefix alone;
+    `shard_backbone` puts it inside, for a backend that shards it. It is the teacher too where the recipe has targets
+    recomputed.
     """
 
     def __init__(
@@ -136,14 +138,50 @@ def new_optimizer(groups: list[dict]) -> torch.optim.Optimizer:
     return torch.optim.AdamW(groups, weight_decay=0.0)
 
 
+MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
 class Stepper(Protocol):
-    """Backward and optimizer step over one rank's micro-batches; the DeepSpeed adapter and `PlainStepper` are two."""
+    """One rank's share of a training run: backward and optimizer step over its micro-batches, and the state to resume from."""
 
     rank: int
     world: int
 
     def step(self, micro_batches: list[Windows], global_targets: int, lr_factor: float) -> tuple[float, float]:
         """One optimizer step. Returns the global mean loss per target before it, and the gradient norm."""
+        ...
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Full fp32 prefix (`keys`, `values` [L, P, H, D]) and Adam moments (`keys.exp_avg`, … without the frozen
+        positions) on CPU; every rank must call it.
+        """
+        ...
+
+    def restore_moments(self, tensors: dict[str, torch.Tensor], step: int) -> None:
+        """Continue as if `step` optimizer steps had been taken here (the prefix itself is in the learner already)."""
+        ...
+
+    def close(self) -> None:
+        """Free what the stepper holds; it takes no further step."""
+        ...
+
+
+class TrainingBackend(Protocol):
+    """A module that makes steppers; `cluster.training.backend` names it in `lpc_ray.adapters`."""
+
+    def prepare(self) -> None:
+        """Import what is heavy, once per worker."""
+
+    def describe(self, resources: TrainingResources) -> str:
+        """How it will train, in two words."""
+        ...
+
+    def shards_backbone(self, resources: TrainingResources) -> bool:
+        """Whether it cuts up the backbone of each learner, which must then be loaded anew."""
+        ...
+
+    def new_stepper(self, learner: PrefixLearner, recipe: TrainingRecipe, resources: TrainingResources) -> Stepper:
+        """`torch.distributed` is initialised, one process per worker."""
         ...
 
 
@@ -169,6 +207,26 @@ class PlainStepper:
             group["lr"] = group["peak_lr"] * lr_factor
         self.optimizer.step()
         return total, float(norm)
+
+    def state(self) -> dict[str, torch.Tensor]:
+        keys, values = (tensor.detach().cpu().clone() for tensor in self.learner.prefix.full())
+        tensors = {"keys": keys, "values": values}
+        for name, parameter in self._trained():
+            for moment in MOMENTS:
+                kept = self.optimizer.state[parameter].get(moment, torch.zeros_like(parameter))
+                tensors[f"{name}.{moment}"] = kept.detach().cpu().clone()
+        return tensors
+
+    def restore_moments(self, tensors: dict[str, torch.Tensor], step: int) -> None:
+        for name, parameter in self._trained():
+            moments = {moment: tensors[f"{name}.{moment}"].clone().to(parameter.device) for moment in MOMENTS}
+            self.optimizer.state[parameter] = {"step": torch.tensor(float(step)), **moments}
+
+    def close(self) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def _trained(self) -> tuple[tuple[str, nn.Parameter], ...]:
+        return ("keys", self.learner.prefix.keys), ("values", self.learner.prefix.values)
 
 
 @dataclass

@@ -206,6 +206,11 @@ def test_a_held_out_question_is_found_wherever_a_family_reads_it(monkeypatch, tm
             r"recipe\.sweep\.0\.objective\.0: got 'klm', wanted one of kl, mix, ntp .*'kl'",
         ),
         (["recipe.verification.kind=gsm"], r"recipe\.verification\.kind: got 'gsm', wanted one of gsm8k, .*'gsm8k'"),
+        (
+            ["cluster.engine.kind=vlm"],
+            r"cluster\.engine\.kind: got 'vlm', wanted one of vllm \(did you mean 'vllm'\?\)$",
+        ),
+        (["cluster.training.backend=fsdp"], r"cluster\.training\.backend: got 'fsdp', wanted one of deepspeed$"),
         (["recipe.sweep.0.objective=mix"], "got objective mix, wanted ntp: curated has no teacher"),
         (
             ["recipe.induction.families.ss.max_answer_tokens=1500"],

@@ -55,9 +55,9 @@ def test_resuming_gives_the_same_batches_as_never_stopping():
             self.seen.append((global_targets, lr_factor, [batch.token_ids.tolist() for batch in micro_batches]))
             return 1.0, 0.0
 
-    told = []
-    train(Recorder(whole), traces, recipe, 5, Progress(), lambda _: True, after_step=lambda now: told.append(now.step))
-    assert told == [1, 2, 3, 4, 5, 6]
+    steps = []
+    train(Recorder(whole), traces, recipe, 5, Progress(), lambda _: True, after_step=lambda now: steps.append(now.step))
+    assert steps == [1, 2, 3, 4, 5, 6]
     train(Recorder(halves), traces, recipe, 5, Progress(), lambda progress: progress.step != 4)
     train(Recorder(halves), traces, recipe, 5, Progress(step=4), lambda _: True)
     assert whole == halves and len(whole) == 6
@@ -125,3 +125,24 @@ def test_general_prompts_make_up_their_share_of_the_tokens_and_leave_the_order_o
     plain = [row.id for batch, _ in zip(batches(own, 60, seed), range(80), strict=False) for row in batch]
     without = [row.id for row in taken if row.family != "general"]
     assert without == plain[: len(without)]
+
+
+def test_a_plain_stepper_that_continues_from_a_saved_state_equals_one_that_never_stopped():
+    recipe = TrainingRecipe(steps=6, warmup_steps=2, batch_tokens=60, window_tokens=40)
+    traces = rows(9)
+
+    def new_stepper(prefix: Prefix) -> PlainStepper:
+        return PlainStepper(PrefixLearner(attach(tiny_model()), prefix, "ntp", recipe), recipe)
+
+    whole = new_stepper(_prefix())
+    losses = train(whole, traces, recipe, 5, Progress(), lambda _: True).losses
+    first = new_stepper(_prefix())
+    stopped = train(first, traces, recipe, 5, Progress(), lambda now: now.step != 4)
+    state = first.state()
+    first.close()
+    second = new_stepper(Prefix(state["keys"], state["values"], 1))
+    second.restore_moments(state, stopped.step)
+    resumed = train(second, traces, recipe, 5, Progress(step=stopped.step), lambda _: True)
+    assert stopped.losses + resumed.losses == pytest.approx(losses)
+    for name, tensor in whole.state().items():
+        torch.testing.assert_close(second.state()[name], tensor)

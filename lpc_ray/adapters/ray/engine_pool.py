@@ -1,16 +1,19 @@
-"""A named pool of vLLM engine replicas on Ray: it teaches, verifies, and outlives whoever asks it."""
+"""A named pool of engine replicas on Ray: it teaches, verifies, and outlives whoever asks it."""
 
 import asyncio
 import hashlib
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import ray
 import ray.exceptions
 
-from lpc_ray.adapters.vllm.engine import EngineSettings, VLLMEngine
+from lpc_ray.adapters.engine import Engine
 from lpc_ray.config.job import EngineResources
+from lpc_ray.config.plugins import load_plugin
 from lpc_ray.config.recipe import ModelRecipe
 from lpc_ray.model.embedded import resolve_model
 from lpc_ray.records import Ask, Reply
@@ -19,12 +22,12 @@ from lpc_ray.records import Ask, Reply
 class EngineReplica:
     """One engine in one actor; concurrent callers share its batches.
 
-    It starts on the first call, so that an actor that Ray has restarted serves the calls that Ray retries. When vLLM's own
-    processes have died, the actor follows them, and Ray makes a new one.
+    It starts on the first call, so that an actor that Ray has restarted serves the calls that Ray retries. When the
+    engine's own processes have died, the actor follows them, and Ray makes a new one.
     """
 
-    def __init__(self, settings: EngineSettings):
-        self._engine = VLLMEngine(settings)
+    def __init__(self, new_engine: Callable[[], Engine]):
+        self._engine = new_engine()
         self._starting = asyncio.Lock()
         self._ready_at: float | None = None
 
@@ -80,9 +83,9 @@ class EnginePool:
 
     def answered(self, patience: float) -> int | None:
         """How many replies all replicas have given; None when they do not say so within `patience` seconds."""
-        told = [ray.get_actor(f"{self.name}-{slot}").answered.remote() for slot in range(self.replicas)]
+        counts = [ray.get_actor(f"{self.name}-{slot}").answered.remote() for slot in range(self.replicas)]
         try:
-            return sum(ray.get(told, timeout=patience))
+            return sum(ray.get(counts, timeout=patience))
         except (ray.exceptions.GetTimeoutError, ray.exceptions.RayActorError):
             return None
 
@@ -95,18 +98,8 @@ def start_engine_pool(name: str, model: ModelRecipe, resources: EngineResources)
     """Create the replicas and begin loading; returns the pool, its actor handles (keep them: they own the actors), and
     references to wait for, each to the time since the epoch at which its replica was ready.
     """
-    settings = EngineSettings(
-        model=resolve_model(model.id),
-        revision=model.revision,
-        dtype=model.dtype,
-        max_model_len=resources.max_model_len,
-        max_num_seqs=resources.max_num_seqs,
-        kv_cache_gib=resources.kv_cache_gib,
-        gpu_memory_fraction=resources.gpu_memory_fraction,
-        tensor_parallel=resources.tensor_parallel,
-        threads=resources.threads,
-        extra=resources.extra,
-    )
+    kind = load_plugin("lpc_ray.adapters", "new_engine", resources.kind, "cluster.engine.kind")
+    new_engine = partial(kind.new_engine, resolve_model(model.id), model, resources)
     actors = [
         ray.remote(EngineReplica)
         .options(
@@ -117,7 +110,7 @@ def start_engine_pool(name: str, model: ModelRecipe, resources: EngineResources)
             max_restarts=3,
             max_task_retries=3,
         )
-        .remote(settings)
+        .remote(new_engine)
         for slot in range(resources.replicas)
     ]
     starts = [actor.start.remote() for actor in actors]  # pyright: ignore[reportFunctionMemberAccess]  # Ray wraps it

@@ -11,7 +11,7 @@ from ray.exceptions import GetTimeoutError, RayActorError
 
 from lpc_ray.adapters.ray.engine_pool import EnginePool, start_engine_pool
 from lpc_ray.adapters.ray.tasks import publish_untrained
-from lpc_ray.adapters.ray.training import GroupSetup, start_training_group
+from lpc_ray.adapters.ray.training import GroupSetup, start_training_group, training_backend
 from lpc_ray.errors import ClusterError, ConfigError
 from lpc_ray.model.embedded import resolve_model
 from lpc_ray.run.baselines import untrained
@@ -125,7 +125,8 @@ class Machines:
     def training_group(self) -> tuple[Any, Any]:
         """The training desk, and the reference of the group that works for it."""
         training = self._plan.config.cluster.training
-        self._say("train", f"starting {training.workers} training worker(s), DeepSpeed ZeRO-{training.zero_stage}")
+        how = training_backend(training).describe(training)
+        self._say("train", f"starting {training.workers} training worker(s), {how}")
         return start_training_group(self.group_setup(), self.name)
 
     def publish_untrained(self, initializer: str, num_tokens: int) -> ray.ObjectRef:

@@ -1,4 +1,4 @@
-"""The training group: Ray Train workers under DeepSpeed that hold the frozen backbone and train one arm after another.
+"""The training group: Ray Train workers that hold the frozen backbone and train one arm after another.
 
 Arms are enrolled at a desk, a small actor between the Tune trials and the workers. At a checkpoint the workers publish
 the artifact, save the state to resume from, report to the desk and wait for its word, so that training sleeps while the
@@ -7,18 +7,22 @@ engine verifies on the same cores. A worker that died is replaced and resumes th
 
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
 import torch
 
 from lpc_ray.adapters.ray.desk import TrainingDesk
 from lpc_ray.config.job import TrainingResources
+from lpc_ray.config.plugins import load_plugin
 from lpc_ray.config.recipe import Recipe
 from lpc_ray.prefix.starts import Starts
 from lpc_ray.run.arms import Arm
 from lpc_ray.run.checkpoints import ArmStore, Checkpoint
 from lpc_ray.run.folder import RunFolder
+
+if TYPE_CHECKING:
+    from lpc_ray.training.loop import TrainingBackend
 
 
 @dataclass(frozen=True)
@@ -74,27 +78,32 @@ def _root_cause(error: BaseException) -> str:
 
 def _worker(config: dict[str, Any]) -> None:
     """The train function: the backbone once, then arm after arm until the desk closes."""
-    from lpc_ray.adapters.deepspeed import load_deepspeed
-
     setup, desk = config["setup"], config["desk"]
     torch.set_num_threads(setup.resources.threads)
     rank = torch.distributed.get_rank()
     load = partial(load_backbone, setup.model, setup.recipe.model.revision, setup.recipe.model.dtype)
     backbone = load()
-    load_deepspeed()
+    backend = training_backend(setup.resources)
+    backend.prepare()
     while True:
         arm = _agreed(ray.get(desk.next_arm.remote()) if rank == 0 else None)
         if arm is None:
             return
         error = None
         try:
-            _train_arm(setup, desk, arm, backbone)
+            _train_arm(setup, desk, arm, backbone, backend)
         except ValueError as problem:  # the user's to solve, and no other arm's business
             error = str(problem)
         if rank == 0:
             ray.get(desk.finish.remote(arm.id, error))
-        if setup.resources.zero_stage == 3:  # which has cut this one up
+        if backend.shards_backbone(setup.resources):
             backbone = load()
+
+
+def training_backend(resources: TrainingResources) -> "TrainingBackend":
+    """The backend that `cluster.training.backend` names; every module of `lpc_ray.adapters` with `new_stepper` is one."""
+    module: Any = load_plugin("lpc_ray.adapters", "new_stepper", resources.backend, "cluster.training.backend")
+    return module
 
 
 def load_backbone(model: str, revision: str | None, dtype: str):
@@ -112,8 +121,7 @@ def load_backbone(model: str, revision: str | None, dtype: str):
     return attach(backbone)
 
 
-def _train_arm(setup: GroupSetup, desk: Any, arm: Arm, backbone) -> None:
-    from lpc_ray.adapters.deepspeed import DeepSpeedStepper
+def _train_arm(setup: GroupSetup, desk: Any, arm: Arm, backbone: Any, backend: "TrainingBackend") -> None:
     from lpc_ray.model.embedded import prefix_cache
     from lpc_ray.model.identity import model_identity
     from lpc_ray.prefix.attention import Prefix
@@ -137,9 +145,9 @@ def _train_arm(setup: GroupSetup, desk: Any, arm: Arm, backbone) -> None:
         backbone.gradient_checkpointing_enable()
         backbone.train()
     prefix = Prefix(tensors["keys"], tensors["values"], recipe.prefix.frozen_tokens).to(backbone.device)
-    shard = setup.resources.zero_stage == 3
+    shard = backend.shards_backbone(setup.resources)
     learner = PrefixLearner(backbone, prefix, arm.objective, training, shard_backbone=shard)
-    stepper = DeepSpeedStepper(learner, training, setup.resources.zero_stage)
+    stepper = backend.new_stepper(learner, training, setup.resources)
     if saved is not None:
         stepper.restore_moments(tensors, progress.step)
     publishing = _Publishing(

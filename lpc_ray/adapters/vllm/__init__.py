@@ -1,0 +1,29 @@
+"""vLLM as the engine of teacher, verifier and server."""
+
+from typing import TYPE_CHECKING
+
+from lpc_ray.config.job import EngineResources
+from lpc_ray.config.recipe import ModelRecipe
+
+if TYPE_CHECKING:
+    from lpc_ray.adapters.engine import Engine
+
+
+def new_engine(model: str, recipe: ModelRecipe, resources: EngineResources) -> "Engine":
+    """An engine that has not started. model: the local folder or hub id of the recipe's model."""
+    from lpc_ray.adapters.vllm.engine import EngineSettings, VLLMEngine
+
+    return VLLMEngine(
+        EngineSettings(
+            model=model,
+            revision=recipe.revision,
+            dtype=recipe.dtype,
+            max_model_len=resources.max_model_len,
+            max_num_seqs=resources.max_num_seqs,
+            kv_cache_gib=resources.kv_cache_gib,
+            gpu_memory_fraction=resources.gpu_memory_fraction,
+            tensor_parallel=resources.tensor_parallel,
+            threads=resources.threads,
+            extra=resources.extra,
+        )
+    )
