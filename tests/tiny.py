@@ -49,9 +49,9 @@ def tiny_model(model_type: str = "llama", seed: int = 0, **changes) -> PreTraine
 
 
 def tiny_identity(model: PreTrainedModel, **changes) -> ModelIdentity:
-    """What `model_identity` would tell of a tiny model, which has no tokenizer and no file."""
+    """What `model_identity` would say of a tiny model, which has no tokenizer and no file."""
     config = model.config.get_text_config()
-    told = {
+    fields = {
         "model_id": f"tiny-{config.model_type}",
         "revision": None,
         "config_hash": "c0",
@@ -64,7 +64,7 @@ def tiny_identity(model: PreTrainedModel, **changes) -> ModelIdentity:
         "head_dim": config.head_dim,
         "max_positions": config.max_position_embeddings,
     }
-    return ModelIdentity(**{**told, **changes})
+    return ModelIdentity(**{**fields, **changes})
 
 
 def save_tiny(model: PreTrainedModel, folder: Path) -> str:
