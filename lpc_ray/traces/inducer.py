@@ -45,14 +45,14 @@ class Inducer:
         family: what to drive in place of the task's own (a recorder of it).
         """
         task = self.task
-        told = Provenance(task.family, task.seed, task.model, task.max_trace_tokens)
+        provenance = Provenance(task.family, task.seed, task.model, task.max_trace_tokens)
 
         def opened(asks: list[Ask]) -> list[Reply]:
             return generate([replace(ask, messages=tuple(with_system(ask.messages, task.system))) for ask in asks])
 
         finished = run_units(family or self.family, units, task.seed, opened)
         return [
-            tokenise(trace, unit.id, index, unit.chunk.document_digest, told, self._render, self.text.encode)
+            tokenise(trace, unit.id, index, unit.chunk.document_digest, provenance, self._render, self.text.encode)
             for unit in units
             for index, trace in enumerate(finished[unit.id])
         ]

@@ -47,7 +47,7 @@ class Preview:
 
 @dataclass
 class _Recorder:
-    """A family that notes what its generators ask and are told."""
+    """A family that notes what its generators ask and what is replied."""
 
     family: Family
     exchanges: dict[str, list[tuple[Ask, Reply]]] = field(default_factory=dict)

@@ -76,23 +76,25 @@ def quality(
     )
 
 
-def printed(family: str, told: Mapping[str, Any]) -> str:
+def printed(family: str, summary: Mapping[str, Any]) -> str:
     """The quality of a trace set, a mapping of `InductionQuality`'s fields, as lines for a terminal."""
 
     def counts(found: Mapping[str, int]) -> str:
         return ", ".join(f"{name}: {count}" for name, count in found.items()) or "none"
 
-    entropy = "no teacher" if told["teacher_entropy"] is None else f"{told['teacher_entropy']:.3f} nats per target"
+    entropy = (
+        "no teacher" if summary["teacher_entropy"] is None else f"{summary['teacher_entropy']:.3f} nats per target"
+    )
     lines = [
-        f"{family}: {told['kept']} traces kept; dropped: {counts(told['dropped'])}",
-        f"  tokens per trace  {counts(told['lengths'])}",
-        f"  duplicates        {told['duplicates']}; cut by the token limit: {told['truncated']}",
-        f"  teacher           {told['teacher_tokens']:,} tokens generated; entropy: {entropy}",
+        f"{family}: {summary['kept']} traces kept; dropped: {counts(summary['dropped'])}",
+        f"  tokens per trace  {counts(summary['lengths'])}",
+        f"  duplicates        {summary['duplicates']}; cut by the token limit: {summary['truncated']}",
+        f"  teacher           {summary['teacher_tokens']:,} tokens generated; entropy: {entropy}",
     ]
-    if told["grounding"] is not None:
-        audits = (f"{kind} {audit['absent']} of {audit['stated']}" for kind, audit in told["grounding"].items())
-        lines.append(f"  not in the source {', '.join(audits)}; in {told['ungrounded_rows']} traces")
-        lines += [f"    {row}: {', '.join(found)}" for row, found in told["examples"]]
+    if summary["grounding"] is not None:
+        audits = (f"{kind} {audit['absent']} of {audit['stated']}" for kind, audit in summary["grounding"].items())
+        lines.append(f"  not in the source {', '.join(audits)}; in {summary['ungrounded_rows']} traces")
+        lines += [f"    {row}: {', '.join(found)}" for row, found in summary["examples"]]
     return "\n".join(lines)
 
 

@@ -28,7 +28,7 @@ class Provenance:
 
 
 def tokenise(
-    trace: Trace, unit: str, index: int, source_digest: str, told: Provenance, render: Render, encode: Callable
+    trace: Trace, unit: str, index: int, source_digest: str, provenance: Provenance, render: Render, encode: Callable
 ) -> TraceRow:
     """One row of the trace store. A trace that cannot be trained on becomes a dropped row with its reason.
 
@@ -37,10 +37,10 @@ def tokenise(
     common = {
         "id": f"{unit}-{index}",
         "unit": unit,
-        "family": told.family,
-        "induction_seed": told.induction_seed,
+        "family": provenance.family,
+        "induction_seed": provenance.induction_seed,
         "source_digest": source_digest,
-        "teacher": told.teacher,
+        "teacher": provenance.teacher,
         "teacher_tokens": trace.teacher_tokens,
         "scores": np.asarray(trace.scores, np.float32),
     }
@@ -60,7 +60,7 @@ def tokenise(
         ids = encode(trace.text)
         prompt, answer = ids[:1], ids[1:]
     token_ids = np.asarray(prompt + answer, np.int32)
-    reason = _defect(token_ids, answer, told.max_tokens)
+    reason = _defect(token_ids, answer, provenance.max_tokens)
     if reason:
         return TraceRow(**common, drop_reason=reason)
     row = TraceRow(

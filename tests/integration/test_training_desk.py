@@ -23,7 +23,7 @@ def desk():
     ray.shutdown()
 
 
-def test_a_step_is_told_once_and_a_dead_desk_tells_nothing(desk, monkeypatch, tmp_path):
+def test_a_step_is_reported_once_and_a_dead_desk_reports_nothing(desk, monkeypatch, tmp_path):
     monkeypatch.chdir(ROOT)
     machines = Machines(
         make_plan(load(ROOT / "jobs/configs/pi_scale.cpu.yaml")), RunFolder(Store(str(tmp_path))), Console()

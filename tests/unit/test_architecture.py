@@ -97,7 +97,7 @@ def test_a_model_that_a_prefix_does_not_reach_exactly_is_refused_when_it_is_trie
         attach(tiny_model(model_type, initializer_range=0.2))
 
 
-def test_a_window_shorter_than_the_material_is_refused_by_name():
+def test_a_window_shorter_than_the_source_is_refused_by_name():
     model = attach(tiny_model("gemma3_text", **{**MIXED, "sliding_window": 16}))
     with pytest.raises(
         ConfigError, match="model gemma3_text, layer 0: .*21 tokens, wanted at most the sliding window of 16"

@@ -20,7 +20,7 @@ from lpc_ray.traces.tokenise import Provenance, tokenise
 from tests.scripted import TEXT, render, reply, units_of
 from tests.tiny import rows
 
-TOLD = Provenance("ss", 0, "tiny", 64)
+PROVENANCE = Provenance("ss", 0, "tiny", 64)
 
 
 def test_self_study_asks_with_the_chunk_and_hides_it_from_the_student():
@@ -118,7 +118,7 @@ def test_the_engines_own_token_ids_are_the_targets():
     trace = Trace(
         messages=messages, reply=reply("an answer"), teacher_messages=teacher, thinking=True, teacher_tokens=3
     )
-    row = tokenise(trace, "u", 0, "s", TOLD, render, None)
+    row = tokenise(trace, "u", 0, "s", PROVENANCE, render, None)
     prompt = render(messages[:1], True, thinking=True)
     assert row.token_ids.tolist() == [*prompt, 5, 5, 2]
     assert row.teacher_prompt.tolist() == render(teacher, True, thinking=True)
@@ -128,7 +128,7 @@ def test_the_engines_own_token_ids_are_the_targets():
 
 def test_a_written_answer_is_trained_on_through_its_end_of_turn():
     messages = ({"role": "user", "content": "q"}, {"role": "assistant", "content": "yes"})
-    row = tokenise(Trace(messages=messages), "u", 0, "s", TOLD, render, None)
+    row = tokenise(Trace(messages=messages), "u", 0, "s", PROVENANCE, render, None)
     assert row.token_ids[row.is_target].tolist() == [*map(ord, "yes"), 2]
 
 
@@ -137,7 +137,7 @@ def test_rows_that_cannot_be_trained_on_are_counted_by_reason():
     negative = dataclasses.replace(reply("x"), token_ids=(5, -1, 2))
     long = Trace(messages=({"role": "user", "content": "q" * 70}, messages[1]))
     reasons = [
-        tokenise(trace, "u", 0, "s", TOLD, render, None).drop_reason
+        tokenise(trace, "u", 0, "s", PROVENANCE, render, None).drop_reason
         for trace in (Trace(messages=messages, reply=negative), long, Trace(drop_reason="empty_answer"))
     ]
     assert reasons == ["negative_token_id", "longer_than_window", "empty_answer"]

@@ -59,8 +59,8 @@ def _reference(traces, ntp_weight: float, temperature: float = 1.0, full: bool =
             if teacher is not None:
                 kl = -(teacher[number] * log_q).sum().item()
             else:
-                told = zip(row.topk_ids[number], row.topk_logprobs[number], strict=True)
-                kl = -sum(math.exp(float(logprob)) * log_q[int(token)].item() for token, logprob in told)
+                top_k = zip(row.topk_ids[number], row.topk_logprobs[number], strict=True)
+                kl = -sum(math.exp(float(logprob)) * log_q[int(token)].item() for token, logprob in top_k)
             total += (1 - ntp_weight) * kl * temperature**2
     return total
 
@@ -113,9 +113,9 @@ def test_a_prefix_without_a_teacher_is_refused_before_training():
         rows_for("kl", rows(2), PLAIN)
     with pytest.raises(DataError, match="top-k"):
         PrefixLearner(attach(tiny_model()), _prefix(), "kl", PLAIN)(collate(pack(rows(2), 40)))
-    untold = [replace(row, teacher_prompt=np.zeros(0, np.int32)) for row in taught_rows(2)]
+    promptless = [replace(row, teacher_prompt=np.zeros(0, np.int32)) for row in taught_rows(2)]
     with pytest.raises(DataError, match="prompt its teacher saw"):
-        rows_for("kl", untold, RECOMPUTED)
+        rows_for("kl", promptless, RECOMPUTED)
 
 
 def test_ntp_is_the_negative_log_probability_of_the_targets():

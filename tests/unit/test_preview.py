@@ -61,10 +61,10 @@ def test_the_stored_teacher_prompt_is_what_the_engine_was_asked(tmp_path):
     store = TraceStore(Store(str(tmp_path)))
     store.append(inducer.rows(_units(inducer)[:3], teacher))
     for row, ask in zip(store.rows(), [ask for ask in teacher.asked if ask.top_k], strict=False):
-        told = inducer.text.decode(row.teacher_prompt.tolist())
-        assert "Which gate?" in told and told.endswith("<|im_start|>assistant\n") and "The gate number" in told
+        prompt = inducer.text.decode(row.teacher_prompt.tolist())
+        assert "Which gate?" in prompt and prompt.endswith("<|im_start|>assistant\n") and "The gate number" in prompt
         assert "The gate number" not in inducer.text.decode(row.token_ids.tolist())
-        assert ask.messages[0]["content"][:40] in told
+        assert ask.messages[0]["content"][:40] in prompt
 
 
 def test_an_ask_without_a_system_message_is_opened_as_the_students_are(tmp_path):

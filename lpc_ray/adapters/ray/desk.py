@@ -52,7 +52,7 @@ class TrainingDesk:
         self._changed.set()
 
     async def fail(self, reason: str) -> None:
-        """Called when the group is beyond recovery: every trial that waits, or comes later, is told why."""
+        """Called when the group is beyond recovery: every trial that waits, or comes later, gets the reason."""
         self._failure = reason
         for events in self._events.values():
             await events.put({"error": reason})

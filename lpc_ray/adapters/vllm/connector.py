@@ -96,7 +96,7 @@ class LearnedPrefixConnector(KVConnectorBase_V1):
     """LPC artifact → vLLM's KV blocks; scheduler and worker side. Nothing is ever saved back.
 
     Raises: ValueError at start-up for models whose attention has no per-head keys and values (MLA), for hybrid models and
-    sliding windows that vLLM was not told to disable, and for a `kv_load_failure_policy` other than "fail", under which
+    sliding windows that vLLM has not been set to disable, and for a `kv_load_failure_policy` other than "fail", under which
     vLLM would compute the placeholders as if they were text.
     """
 
@@ -128,9 +128,9 @@ class LearnedPrefixConnector(KVConnectorBase_V1):
     def get_kv_connector_stats(self) -> KVConnectorStats | None:
         if self._stats.is_empty():
             return None
-        told, self._stats = self._stats, DeviceStats()
+        counted, self._stats = self._stats, DeviceStats()
         self._stats.reset()
-        return told
+        return counted
 
     @classmethod
     def build_kv_connector_stats(cls, data: dict[str, Any] | None = None) -> KVConnectorStats | None:
