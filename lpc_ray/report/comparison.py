@@ -115,7 +115,7 @@ def merged(sections: Sequence[Section]) -> dict[str, Any]:
         for section in sections
         for row, place in zip(section.tables.rows, section.places, strict=True)
     ]
-    told = [
+    described = [
         {
             "run": section.results.run,
             "title": section.results.title,
@@ -137,7 +137,7 @@ def merged(sections: Sequence[Section]) -> dict[str, Any]:
         }
         for section in sections
     ]
-    return {"rows": rows, "runs": told}
+    return {"rows": rows, "runs": described}
 
 
 def shared_arms(rows: Sequence[Row]) -> list[Shared]:

@@ -1,4 +1,4 @@
-"""What a handful of cases can tell: the interval of one score, and the exact test of two on the same cases."""
+"""What a handful of cases can show: the interval of one score, and the exact test of two on the same cases."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -107,7 +107,7 @@ def printed(shown: Preview, inducer: Inducer) -> str:
             lines.append(_block(heading, reply.text))
         lines += [_trace(row, inducer) for row in shown.rows if row.unit == unit.id]
     lines.append(
-        f"== {inducer.task.family}: cost\n{_told(shown.measured, 'measured')}\n{_told(shown.whole, 'estimated')}"
+        f"== {inducer.task.family}: cost\n{_cost_words(shown.measured, 'measured')}\n{_cost_words(shown.whole, 'estimated')}"
     )
     lines.append("   (the rate is that of this few requests at once; more at once are faster)")
     return "\n".join(lines)
@@ -139,7 +139,7 @@ def _clipped(text: str) -> str:
     return f"{text[:half]}\n[… {len(text) - 2 * half} characters …]\n{text[-half:]}"
 
 
-def _told(cost: Estimate, word: str) -> str:
+def _cost_words(cost: Estimate, word: str) -> str:
     return (
         f"   {word:<9} {cost.units} units, {cost.asks} asks: {cost.prompt_tokens:,} prompt tokens, {cost.teacher_tokens:,} "
         f"teacher tokens, {cost.kept_rows} traces and {cost.dropped_rows} dropped, {cost.trace_bytes / 1e6:.2f} MB, "

@@ -80,7 +80,7 @@ def rows(
 ) -> list[Row]:
     """Baselines first, then arms, each in the order given. run, task: of all of them.
 
-    Baselines of one name and several sizes are told apart by `-p<tokens>`.
+    Baselines of one name and several sizes are distinguished by `-p<tokens>`.
     Raises: DataError when two rows would have one name.
     """
     sizes = Counter(baseline.name for baseline in baselines)

@@ -114,10 +114,10 @@ def held_out_fields(outcomes: Sequence[Outcome]) -> dict[str, Any]:
 
 
 def mean_figures(outcomes: Sequence[Outcome]) -> dict[str, float]:
-    """What a verifier kind tells beside the verdict (LongHealth: lenient, tagged, cap_hit), each as a mean over outcomes."""
+    """What a verifier kind measures beside the verdict (LongHealth: lenient, tagged, cap_hit), each as a mean over outcomes."""
     names = dict.fromkeys(name for outcome in outcomes for name in outcome.figures)
-    told = {name: [one.figures[name] for one in outcomes if name in one.figures] for name in names}
-    return {name: sum(values) / len(values) for name, values in told.items()}
+    figures = {name: [one.figures[name] for one in outcomes if name in one.figures] for name in names}
+    return {name: sum(values) / len(values) for name, values in figures.items()}
 
 
 def arm_key(row: Row) -> tuple:

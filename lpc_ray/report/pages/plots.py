@@ -125,8 +125,8 @@ def _levels(axes: Axes, baselines: Sequence[Row]) -> None:
     for level, row in sorted(levels, key=lambda item: item[0]):
         axes.axhline(level, color=INK, linestyle=(0, (6, 4)), linewidth=1, alpha=0.55, zorder=2)
         free = max(level, free + LABEL_GAP)
-        told = f"{label(row.name)} {row.tune_passed}/{row.tune_total}"
-        axes.text(1.012, free, told, transform=axes.get_yaxis_transform(), va="center", fontsize=9)
+        text = f"{label(row.name)} {row.tune_passed}/{row.tune_total}"
+        axes.text(1.012, free, text, transform=axes.get_yaxis_transform(), va="center", fontsize=9)
 
 
 def _cost_axis(axes: Axes, points: Sequence[tuple[float, float]], placeholders: str) -> None:

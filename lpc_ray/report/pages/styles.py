@@ -1,4 +1,4 @@
-"""Colours, markers and dashes that tell the lines of a plot apart on white and on black."""
+"""Colours, markers and dashes that distinguish the lines of a plot on white and on black."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The score of an arm by optimizer step, as it was measured or as a table tells it."""
+"""The score of an arm by optimizer step, as it was measured or as a table states it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,14 +8,14 @@ from typing import Any, Literal, Protocol
 from lpc_ray.errors import DataError
 from lpc_ray.report.results.entry import CELL
 from lpc_ray.report.results.fields import shown
-from lpc_ray.report.results.schema import CurveTable, Point, ToldArm
+from lpc_ray.report.results.schema import CurveTable, Point, StatedCurveRow
 
 UNKNOWN: Literal["unknown"] = "unknown"
 FirstStep = int | None | Literal["unknown"]
 
 
 class Curve(Protocol):
-    """What steps-to-quality needs of an arm: `MeasuredCurve` and `ToldCurve` are two."""
+    """What steps-to-quality needs of an arm: `MeasuredCurve` and `StatedCurve` are two."""
 
     @property
     def name(self) -> str: ...
@@ -43,8 +43,8 @@ class MeasuredCurve:
 
 
 @dataclass(frozen=True, slots=True)
-class ToldCurve:
-    """A curve of which only the first steps to some qualities, and the best score, were told.
+class StatedCurve:
+    """A curve of which only the first steps to some qualities, and the best score, are stated.
 
     reached: quality → the first verified step with at least that score, None where none had it.
     Raises: DataError where these contradict each other or `best`.
@@ -59,30 +59,34 @@ class ToldCurve:
     initializer_seed: int | None = None
 
     def __post_init__(self) -> None:
-        told = [self.reached[quality] for quality in sorted(self.reached)]
+        steps_by_quality = [self.reached[quality] for quality in sorted(self.reached)]
         for quality, step in self.reached.items():
             if (step is None) is not (quality > self.best):
                 raise DataError(
                     f"curve {self.name}: got step {step} for {quality}, which its best, {self.best}, denies"
                 )
-        steps = [step for step in told if step is not None]
+        steps = [step for step in steps_by_quality if step is not None]
         if steps != sorted(steps):
-            raise DataError(f"curve {self.name}: got a higher score at an earlier step than a lower one: {told}")
+            raise DataError(
+                f"curve {self.name}: got a higher score at an earlier step than a lower one: {steps_by_quality}"
+            )
 
     def first_step(self, quality: Fraction) -> FirstStep:
-        """Known where it was told, or lies between two qualities that were reached at one step."""
+        """Known where it is stated, or lies between two qualities that were reached at one step."""
         if quality > self.best:
             return None
-        above = min((told for told in self.reached if told >= quality and self.reached[told] is not None), default=None)
-        below = max((told for told in self.reached if told <= quality), default=None)
+        above = min(
+            (stated for stated in self.reached if stated >= quality and self.reached[stated] is not None), default=None
+        )
+        below = max((stated for stated in self.reached if stated <= quality), default=None)
         if above is None or (above != quality and (below is None or self.reached[below] != self.reached[above])):
             return UNKNOWN
         return self.reached[above]
 
 
-def told_curves(tables: Sequence[CurveTable], where: str) -> list[ToldCurve]:
-    """One per arm; tables that tell of the same arm are merged. Raises: DataError where they disagree."""
-    arms: dict[str, ToldArm] = {}
+def stated_curves(tables: Sequence[CurveTable], where: str) -> list[StatedCurve]:
+    """One per arm; tables that state the same arm are merged. Raises: DataError where they disagree."""
+    arms: dict[str, StatedCurveRow] = {}
     reached: dict[str, dict[str, int | None]] = {}
     for entry in (entry for table in tables for entry in table.rows):
         if arms.setdefault(entry.arm, entry).best != entry.best:
@@ -93,7 +97,7 @@ def told_curves(tables: Sequence[CurveTable], where: str) -> list[ToldCurve]:
                 raise DataError(f"{where}: got two steps to {cell} for {entry.arm}, wanted one")
     try:
         return [
-            ToldCurve(
+            StatedCurve(
                 name=name,
                 best=_share(arm.best),
                 reached={_share(cell): step for cell, step in reached[name].items()},
@@ -121,26 +125,26 @@ def measured_curves(points: Sequence[Point], ended: Mapping[str, str], where: st
     return [MeasuredCurve(arm, ended.get(arm, UNKNOWN), _points(arm, at, where)) for arm, at in found.items()]
 
 
-def written_curves(curves: Iterable[MeasuredCurve | ToldCurve]) -> dict[str, Any]:
-    """`curves`, `convergence` and `ended` of a `result_file.ToldRun`, from which the same curves are read."""
-    told: list[dict[str, Any]] = []
+def written_curves(curves: Iterable[MeasuredCurve | StatedCurve]) -> dict[str, Any]:
+    """`curves`, `convergence` and `ended` of a `result_file.StatedRun`, from which the same curves are read."""
+    stated: list[dict[str, Any]] = []
     points: list[dict[str, Any]] = []
     ended: dict[str, str] = {}
     for curve in curves:
-        if isinstance(curve, ToldCurve):
+        if isinstance(curve, StatedCurve):
             reached = {_cell(quality): step for quality, step in curve.reached.items()}
             start = {name: getattr(curve, name) for name in ("induction", "initializer", "initializer_seed")}
-            told.append({"arm": curve.name, "reached": reached, "best": _cell(curve.best), **start})
+            stated.append({"arm": curve.name, "reached": reached, "best": _cell(curve.best), **start})
         else:
             ended[curve.name] = curve.ended
             for step, passed, total in curve.points:
                 points.append({"arm": curve.name, "step": step, "passed": passed, "total": total})
-    return {"curves": [{"rows": told}] if told else [], "convergence": points, "ended": ended}
+    return {"curves": [{"rows": stated}] if stated else [], "convergence": points, "ended": ended}
 
 
-def merged_curves(curves: Iterable[MeasuredCurve | ToldCurve], where: str) -> tuple[MeasuredCurve | ToldCurve, ...]:
+def merged_curves(curves: Iterable[MeasuredCurve | StatedCurve], where: str) -> tuple[MeasuredCurve | StatedCurve, ...]:
     """The curves of several files of one run, each once. Raises: DataError where two of one arm disagree."""
-    found: dict[str, MeasuredCurve | ToldCurve] = {}
+    found: dict[str, MeasuredCurve | StatedCurve] = {}
     for curve in curves:
         known = found.setdefault(curve.name, curve)
         if isinstance(known, MeasuredCurve) and isinstance(curve, MeasuredCurve):

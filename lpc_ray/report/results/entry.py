@@ -116,8 +116,8 @@ def _counts(cell: str | None, values: dict[str, Any], where: str) -> tuple[int |
 def _verdicts(verdict: str | None, values: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Status and uncounted verdicts in the project's spelling; a `verdict` that is no score stands above the status."""
     status = values.get("status")
-    told = [word for word in (status, verdict) if word is not None and _spelled(word) in (*NOT_SCORED, UNKNOWN)]
-    unscored = {_spelled(word) for word in told}
+    words = [word for word in (status, verdict) if word is not None and _spelled(word) in (*NOT_SCORED, UNKNOWN)]
+    unscored = {_spelled(word) for word in words}
     if len(unscored) > 1:
         unscored.discard(UNKNOWN)
     if len(unscored) > 1:

@@ -12,10 +12,17 @@ from typing import Any
 
 from lpc_ray.errors import DataError
 from lpc_ray.report.ledger.row import Row, arm_key
-from lpc_ray.report.results.curves import UNKNOWN, MeasuredCurve, ToldCurve, measured_curves, merged_curves, told_curves
+from lpc_ray.report.results.curves import (
+    UNKNOWN,
+    MeasuredCurve,
+    StatedCurve,
+    measured_curves,
+    merged_curves,
+    stated_curves,
+)
 from lpc_ray.report.results.entry import row_of
 from lpc_ray.report.results.fields import shown
-from lpc_ray.report.results.schema import ResultFile, ToldRun, result_file
+from lpc_ray.report.results.schema import ResultFile, StatedRun, result_file
 from lpc_ray.sources.text import parse_json, read_text
 
 OWN_REPORT = "report.json"
@@ -25,13 +32,13 @@ TEMPORAL = ("made",)
 
 @dataclass(frozen=True, slots=True)
 class RunResults:
-    """One run. `curves`: of its arms, the told before the measured. `ignored`: keys of its files that no field takes."""
+    """One run. `curves`: of its arms, the stated before the measured. `ignored`: keys of its files that no field takes."""
 
     run: str
     title: str
     facts: dict[str, Any]
     rows: tuple[Row, ...]
-    curves: tuple[MeasuredCurve | ToldCurve, ...]
+    curves: tuple[MeasuredCurve | StatedCurve, ...]
     ignored: tuple[str, ...]
 
     @property
@@ -77,9 +84,9 @@ def parse_results(content: Any, where: str) -> list[RunResults]:
     """The runs in one parsed file: an entry may name its own."""
     file = result_file(content, where)
     whole = file.run or _name(Path(where))
-    told = {"task": file.task, "placeholders_counted": file.placeholders_counted}
-    defaults = {name: value for name, value in told.items() if value is not None}
-    runs = {told_run.run: told_run for told_run in file.runs}
+    given = {"task": file.task, "placeholders_counted": file.placeholders_counted}
+    defaults = {name: value for name, value in given.items() if value is not None}
+    runs = {stated_run.run: stated_run for stated_run in file.runs}
     if len(runs) < len(file.runs):
         raise DataError(f"{where}, runs: got one run more than once, wanted each once")
     found: dict[str, list[Row]] = {name: [] for name in [*runs, *([whole] if file.curves or file.convergence else [])]}
@@ -93,28 +100,29 @@ def parse_results(content: Any, where: str) -> list[RunResults]:
         ignored |= unread
     named = {run: tuple(_named(_merged(rows, where), where)) for run, rows in found.items()}
     return [
-        _run_results(file, whole, runs.get(run, ToldRun(run=run)), rows, ignored, where) for run, rows in named.items()
+        _run_results(file, whole, runs.get(run, StatedRun(run=run)), rows, ignored, where)
+        for run, rows in named.items()
     ]
 
 
 def _run_results(
-    file: ResultFile, whole: str, told: ToldRun, rows: tuple[Row, ...], ignored: set[str], where: str
+    file: ResultFile, whole: str, stated: StatedRun, rows: tuple[Row, ...], ignored: set[str], where: str
 ) -> RunResults:
     """One run of a file: `whole` is the run that the file's own title and curves belong to."""
-    is_whole = told.run == whole
-    at = f"{where}, run {told.run}"
+    is_whole = stated.run == whole
+    at = f"{where}, run {stated.run}"
     return RunResults(
-        run=told.run,
-        title=told.title or (file.title if is_whole else None) or told.run,
-        facts={**(file.facts or {}), **told.facts},
+        run=stated.run,
+        title=stated.title or (file.title if is_whole else None) or stated.run,
+        facts={**(file.facts or {}), **stated.facts},
         rows=rows,
         curves=(
-            *(told_curves(file.curves, where) if is_whole else ()),
-            *told_curves(told.curves, at),
+            *(stated_curves(file.curves, where) if is_whole else ()),
+            *stated_curves(stated.curves, at),
             *(measured_curves(file.convergence, _statuses(file), where) if is_whole else ()),
-            *measured_curves(told.convergence, told.ended, at),
+            *measured_curves(stated.convergence, stated.ended, at),
         ),
-        ignored=tuple(sorted(ignored | set(told.ignored_keys))),
+        ignored=tuple(sorted(ignored | set(stated.ignored_keys))),
     )
 
 
@@ -151,7 +159,7 @@ def _agreed(first: Row, second: Row, where: str) -> Row:
 
 
 def _named(rows: Sequence[Row], where: str) -> list[Row]:
-    """Rows of one task and one name are told apart by prefix size, as the ledger does."""
+    """Rows of one task and one name are distinguished by prefix size, as the ledger does."""
     names = [(row.task, row.name) for row in rows]
     sized = [
         replace(row, name=f"{row.name}-p{row.num_tokens}") if names.count(name) > 1 else row
@@ -189,7 +197,7 @@ def _joined(run: str, parts: Sequence[RunResults]) -> RunResults:
 def _joined_facts(parts: Sequence[RunResults], where: str) -> dict[str, Any]:
     """The facts of all files of a run, of `TEMPORAL` ones the last.
 
-    Files that share a task must agree on every other fact that both tell, for then they may be two runs of one name. Files
+    Files that share a task must agree on every other fact that both state, for then they may be two runs of one name. Files
     of different tasks may differ, in document or cases for example: such a fact becomes a mapping of tasks to values. A file
     without rows may be of any task, and so shares all. Raises: DataError.
     """
@@ -198,13 +206,13 @@ def _joined_facts(parts: Sequence[RunResults], where: str) -> dict[str, Any]:
             continue
         for key, value in one.facts.items():
             if key not in TEMPORAL and other.facts.get(key, value) != value:
-                told = f"{shown(value)} and {shown(other.facts[key])}"
-                raise DataError(f"{where}: got the fact {shown(key)} as {told}, wanted one")
+                both = f"{shown(value)} and {shown(other.facts[key])}"
+                raise DataError(f"{where}: got the fact {shown(key)} as {both}, wanted one")
     joined: dict[str, Any] = {}
     for key in dict.fromkeys(key for part in parts for key in part.facts):
-        told = {_task_words(part): part.facts[key] for part in parts if key in part.facts}
-        *others, last = told.values()
-        joined[key] = last if key in TEMPORAL or all(value == last for value in others) else told
+        by_task = {_task_words(part): part.facts[key] for part in parts if key in part.facts}
+        *others, last = by_task.values()
+        joined[key] = last if key in TEMPORAL or all(value == last for value in others) else by_task
     return joined
 
 

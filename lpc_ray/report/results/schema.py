@@ -20,7 +20,7 @@ class Table(BaseModel):
     rows: tuple[Entry, ...]
 
 
-class ToldArm(BaseModel):
+class StatedCurveRow(BaseModel):
     """Steps to some qualities, as cells such as `12 / 19`; null where an arm never had that score."""
 
     arm: str
@@ -32,7 +32,7 @@ class ToldArm(BaseModel):
 
 
 class CurveTable(BaseModel):
-    rows: tuple[ToldArm, ...]
+    rows: tuple[StatedCurveRow, ...]
 
 
 class Point(BaseModel):
@@ -44,8 +44,8 @@ class Point(BaseModel):
     total: Count
 
 
-class ToldRun(BaseModel):
-    """What the file of a comparison tells of one run beside its rows. ended: measured curve → how it ended."""
+class StatedRun(BaseModel):
+    """What the file of a comparison states of one run beside its rows. ended: measured curve → how it ended."""
 
     run: Annotated[str, Field(min_length=1)]
     title: str | None = None
@@ -74,7 +74,7 @@ class ResultFile(BaseModel):
     baselines: tuple[Entry, ...] = ()
     results: tuple[Entry, ...] = ()
     rows: tuple[Entry, ...] = ()
-    runs: tuple[ToldRun, ...] = ()
+    runs: tuple[StatedRun, ...] = ()
 
     @property
     def entries(self) -> list[Entry]:

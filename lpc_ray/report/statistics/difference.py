@@ -27,9 +27,9 @@ class Difference:
 
 def difference(first: Row, second: Row) -> Difference | None:
     """None where one of the two has no score, or a share without a count."""
-    told = paired(first.cases or {}, second.cases or {})
-    if told is not None:
-        return Difference(told.first_passed < told.second_passed, told.p_value, "McNemar")
+    paired_test = paired(first.cases or {}, second.cases or {})
+    if paired_test is not None:
+        return Difference(paired_test.first_passed < paired_test.second_passed, paired_test.p_value, "McNemar")
     if first.score is None or second.score is None or not first.total or not second.total:
         return None
     p_value = unpaired((first.passed or 0, first.total), (second.passed or 0, second.total))
@@ -76,4 +76,4 @@ def _contrast(group: Sequence[Row]) -> Contrast:
     leader = max(group, key=lambda row: row.score or 0.0)
     is_tie = all(row.score == leader.score for row in group)
     found = {row.name: difference(leader, row) for row in group if row is not leader}
-    return Contrast(leader, {name: told for name, told in found.items() if told is not None}, is_tie)
+    return Contrast(leader, {name: one for name, one in found.items() if one is not None}, is_tie)

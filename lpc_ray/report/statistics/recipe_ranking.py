@@ -58,9 +58,9 @@ def recipe_scores(arms: Sequence[ArmRecord]) -> list[RecipeScore]:
 
 def _shares(group: Sequence[ArmRecord]) -> Shares:
     """Empty for one seed, and for seeds without a case in common."""
-    told = [_by_case(arm) for arm in group]
-    common = set(told[0]).intersection(*told[1:]) if len(told) > 1 else ()
-    return {case: fmean(one[case] for one in told) for case in sorted(common)}
+    scores = [_by_case(arm) for arm in group]
+    common = set(scores[0]).intersection(*scores[1:]) if len(scores) > 1 else ()
+    return {case: fmean(one[case] for one in scores) for case in sorted(common)}
 
 
 def _by_case(arm: ArmRecord) -> dict[tuple[str, str], float]:
@@ -108,7 +108,7 @@ def _sign_test(gaps: Sequence[float]) -> float:
     """Two-sided p value of a mean as far from 0 when each case's sign is as likely either way."""
     if not any(gaps):
         return 1.0
-    told = permutation_test(
+    tested = permutation_test(
         (np.asarray(gaps), np.zeros(len(gaps))),
         lambda x, y, axis: np.mean(x - y, axis=axis),
         permutation_type="samples",
@@ -116,4 +116,4 @@ def _sign_test(gaps: Sequence[float]) -> float:
         n_resamples=RESAMPLES,
         rng=np.random.default_rng(BOOTSTRAP_SEED),
     )
-    return float(told.pvalue)
+    return float(tested.pvalue)

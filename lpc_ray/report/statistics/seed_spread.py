@@ -18,7 +18,7 @@ class SeedSpread:
     """One recipe's rows on one task of one run, a row per seed. Scores are fractions of held-out checks.
 
     scores: of the rows that were trained to the end and have one. ended_early, unscored: how many were not, had none.
-    distinct: scores with every artifact counted once, which is what a spread may be told of.
+    distinct: scores with every artifact counted once, over which a spread means something.
     """
 
     run: str | None
@@ -81,26 +81,26 @@ class SeedSpread:
         return f"{self.recipe}: {spread}, mean {100 * statistics.fmean(scores):.1f} %{few}."
 
 
-def shared_artifacts(told: Sequence[tuple[str | None, int | None]]) -> str:
+def shared_artifacts(artifacts: Sequence[tuple[str | None, int | None]]) -> str:
     """How many artifacts the seeds of a recipe come to, and which step they share; empty where each has its own.
 
-    told: (digest, best step) per seed; an unknown digest is an artifact of its own.
+    artifacts: (digest, best step) per seed; an unknown digest is an artifact of its own.
     """
-    counts = Counter(digest for digest, _ in told if digest is not None)
-    shared = [(digest, step) for digest, step in told if digest is not None and counts[digest] > 1]
+    counts = Counter(digest for digest, _ in artifacts if digest is not None)
+    shared = [(digest, step) for digest, step in artifacts if digest is not None and counts[digest] > 1]
     if not shared:
         return ""
-    num_artifacts = len(counts) + sum(digest is None for digest, _ in told)
+    num_artifacts = len(counts) + sum(digest is None for digest, _ in artifacts)
     steps = {step for _, step in shared}
     which = f": step {steps.pop()} was best" if len(steps) == 1 and None not in steps else ""
-    of = f" for {len(shared)} of them" if which and len(shared) < len(told) else ""
-    return f"{counted(len(told), 'seed')}, {counted(num_artifacts, 'artifact')}{which}{of}"
+    of = f" for {len(shared)} of them" if which and len(shared) < len(artifacts) else ""
+    return f"{counted(len(artifacts), 'seed')}, {counted(num_artifacts, 'artifact')}{which}{of}"
 
 
 def seed_label(row: Row) -> str:
     """`seed 0`, `initializer seed 2`, or both; empty where no seed is known."""
-    told = [(name.replace("_", " "), getattr(row, name)) for name in SEED_FIELDS]
-    known = [(name, seed) for name, seed in told if seed is not None]
+    seeds = [(name.replace("_", " "), getattr(row, name)) for name in SEED_FIELDS]
+    known = [(name, seed) for name, seed in seeds if seed is not None]
     shown = [(name, seed) for name, seed in known if seed] or known[:1]
     return ", ".join(f"{name} {seed}" for name, seed in shown)
 

@@ -25,7 +25,7 @@ class ConvergenceRow:
 
 @dataclass(frozen=True, slots=True)
 class StepsToQuality:
-    """The first verified step at which an arm reached each threshold: None where it did not, "unknown" where untold."""
+    """The first verified step at which an arm reached each threshold: None where it did not, "unknown" where not stated."""
 
     arm: str
     steps: tuple[FirstStep, ...]

@@ -82,7 +82,7 @@ def _choice(
     ]
     fixed = ", ".join(_value(name, value) for name, value in zip(_others(field), rest, strict=True))
     sides = ((first, [one for one, _, _ in tests]), (second, [other for _, other, _ in tests]))
-    shared = [f"{value}: {told}" for value, arms in sides if (told := shared_artifacts([*map(best_artifact, arms)]))]
+    shared = [f"{value}: {same}" for value, arms in sides if (same := shared_artifacts([*map(best_artifact, arms)]))]
     caveat = f" But {'; '.join(shared)}." if shared else ""
     return f"{field} {first} against {second}, with {fixed}: {'; '.join(parts)}.{caveat}"
 

@@ -19,8 +19,10 @@ def unscored_words(row: Row) -> str:
 def denominator_words(rows: Sequence[Row]) -> str:
     """That the scored rows of one run and task are not on the same checks; empty where their totals are equal."""
     totals = sorted({row.total for row in rows if row.score is not None and row.total})
-    told = listed([f"{total:,}" for total in totals])
-    return f"Denominators differ ({told} checks), so these rows are not on the same checks." if len(totals) > 1 else ""
+    counts = listed([f"{total:,}" for total in totals])
+    return (
+        f"Denominators differ ({counts} checks), so these rows are not on the same checks." if len(totals) > 1 else ""
+    )
 
 
 def p_words(p_value: float) -> str:
