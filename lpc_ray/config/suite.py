@@ -38,7 +38,8 @@ class StrataRecipe(Strict):
 
 class SuiteRecipe(Strict):
     """`tasks`: a folder of tasks in SkillsBench's layout. `focus`: the one on which every family is tried first; it is in no
-    stratum. `settings`, `max_tokens`: of the verification. `promotion`: who goes on (`lpc_ray.suite.promotion`).
+    stratum. `settings`, `max_tokens`: of the verification. `promotion`: which families run on the strata
+    (`lpc_ray.suite.promotion`).
     """
 
     tasks: str

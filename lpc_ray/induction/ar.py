@@ -1,6 +1,6 @@
-"""`ar`: Active Reading in one step, the older prompt of the project's seed documents ("AR-PI").
+"""`ar`: Active Reading in one step: one request asks for views, questions, procedures and reasoning about the chunk (AR-PI).
 
-A single request asks for views, questions, procedures and reasoning about the chunk. METHODS section 2.
+Source: after Active Reading, arXiv 2508.09494, section 3. No paper defines the one-step form; its definition is ours.
 """
 
 import random

@@ -1,6 +1,6 @@
 """`ar_ta`: task-agnostic Active Reading. The model lists ways to study a chunk, then each is carried out on its own.
 
-Source: Active Reading, arXiv 2508.09494, section 3; METHODS section 2. Prompts are our own words.
+Source: Active Reading, arXiv 2508.09494, section 3. Prompts are our own words.
 """
 
 import random

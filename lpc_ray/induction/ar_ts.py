@@ -1,6 +1,6 @@
 """`ar_ts`: task-specific Active Reading. Stage 1 also reads what the knowledge will be used for.
 
-Source: Active Reading, arXiv 2508.09494, section 3; METHODS section 2. Prompts are our own words.
+Source: Active Reading, arXiv 2508.09494, section 3. Prompts are our own words.
 """
 
 import re

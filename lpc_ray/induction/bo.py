@@ -1,6 +1,7 @@
-"""`bo`: N candidates per seed prompt at a temperature above 0, of which the best by a scorer is kept (BO-PI).
+"""`bo`: N candidates per seed prompt at a temperature above 0; the one with the best score is kept (BO-PI).
 
-No public text expands the seed documents' name; we read it as best-of. METHODS section 2.
+Source: ours, on the self-study of Cartridges, arXiv 2506.06266, section 4.1. No public text expands the name BO; we read it
+as best-of.
 """
 
 import json

@@ -1,6 +1,7 @@
 """`csb`: an output contract, a bounded answer, and a self-check against the contract (CSB-PI).
 
-The definition is ours, from the seed documents' "gloss contract / self-check / bounded". METHODS section 2.
+Source: ours, on the self-study of Cartridges, arXiv 2506.06266, section 4.1. No paper defines the name CSB; we read it as
+contract, self-check, bounded.
 """
 
 import random

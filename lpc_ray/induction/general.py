@@ -1,7 +1,7 @@
 """`general`: prompts that have nothing to do with the source, answered by the prefix-free model as it is.
 
 Mixed into training (`training.general_share`) they hold a prefix to the model's own behaviour off its source. Source:
-Cartridges++ (2026), which repaired off-source damage with 5 % of such prompts; METHODS section 7.
+Cartridges++ (2026), which repaired off-source damage with 5 % of such prompts.
 """
 
 import json

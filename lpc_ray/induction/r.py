@@ -1,6 +1,6 @@
 """`r`: reasoning traces. A task about the source, solved with its steps, decisions and rationale written out (R-PI).
 
-The public record defines no such family; this definition is ours. METHODS section 2.
+Source: ours, on the self-study of Cartridges, arXiv 2506.06266, section 4.1. No paper defines such a family.
 """
 
 import random

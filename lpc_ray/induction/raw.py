@@ -1,4 +1,7 @@
-"""`raw`: the source's own text as the target. The negative control: it teaches reciting, not answering."""
+"""`raw`: the source's own text as the target. The negative control: it teaches reciting, not answering.
+
+Source: the next-token baseline of Cartridges, arXiv 2506.06266.
+"""
 
 import random
 from typing import Annotated

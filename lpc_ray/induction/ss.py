@@ -1,6 +1,6 @@
 """`ss`: self-study. The model asks itself about a chunk, then answers with the chunk before it (SS-PI).
 
-Source: Cartridges, arXiv 2506.06266, section 4.1 and appendix C; METHODS section 3. Prompts are our own words.
+Source: Cartridges, arXiv 2506.06266, section 4.1 and appendix C. Prompts are our own words.
 """
 
 import random

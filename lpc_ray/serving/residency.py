@@ -84,7 +84,7 @@ class HostTier:
         if not wanted:
             yield {}
             return
-        await self._wait_behind_the_impatient()
+        await self._wait_for_overdue_load()
         if len(wanted) == 1:
             await self._hold_one(wanted[0])
         else:
@@ -114,7 +114,7 @@ class HostTier:
             await self._release(())
 
     async def _hold_one(self, digest: str) -> None:
-        self._shelf.held[digest] += 1  # nobody evicts it from the moment it is there
+        self._shelf.held[digest] += 1  # so that it cannot be evicted once it is there
         self._shelf.count(digest)
         try:
             while digest not in self._shelf:
@@ -154,7 +154,7 @@ class HostTier:
             self._changed.notify_all()
 
     def _start_load(self, digests: tuple[str, ...], together: tuple[str, ...]) -> asyncio.Task[None]:
-        """The one load of `digests`, which goes on when its waiters give up."""
+        """The one load of `digests`, which continues when its waiters give up."""
         task = asyncio.create_task(self._load(digests, together))
         self._loads.update(dict.fromkeys(digests, task))
         task.add_done_callback(lambda done: self._load_ended(digests, done))
@@ -214,7 +214,8 @@ class HostTier:
         for victim in victims:
             self._shelf.evict(victim)
 
-    async def _wait_behind_the_impatient(self) -> None:
+    async def _wait_for_overdue_load(self) -> None:
+        """Return once no load has waited for room longer than the patience."""
         async with self._changed:
             while self._waiting_since is not None and time.monotonic() - self._waiting_since > self._patience:
                 await self._changed.wait()

@@ -113,7 +113,7 @@ def too_large(num_bytes: int) -> Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Rewriting:
-    """One request's prefixes, in order, and the words the engine needs for them; without prefixes it changes nothing.
+    """One request's prefixes, in order, and what the engine needs to find them; without prefixes it changes nothing.
 
     tenant_salt: set when the tenant's blocks are shared with nobody.
     """

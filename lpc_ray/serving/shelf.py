@@ -1,4 +1,4 @@
-"""What the host tier holds: folders, their bytes, who uses them, and which may go. Synchronous; waits for nobody."""
+"""What the host tier holds: folders, their bytes, their users, and which may be evicted. Synchronous: no call waits."""
 
 import shutil
 from collections import Counter, OrderedDict
@@ -79,7 +79,7 @@ class Shelf:
             self.evict(digest)
 
     def victims(self, staged: Staged, kept: Set[str]) -> list[str] | None:
-        """Whom to evict for what is staged, oldest first and never any of `kept`; None when users must end first."""
+        """The prefixes to evict for what is staged, oldest first and never any of `kept`; None when users must end first."""
         new = sum(resident.num_bytes for digest, (_, resident) in staged.items() if digest not in self)
         excess = self.resident_bytes + new - self.limit_bytes
         found = []

@@ -1,4 +1,4 @@
-"""Memory for the next cold load, allocated while nobody waits for it: the load then only copies.
+"""Memory for the next cold load, allocated between loads, so that a load only copies.
 
 A spare is a file of zeros in the host tier's folder, beside the tier's limit and never part of a prefix that was there.
 """

@@ -77,7 +77,7 @@ def sample_chunks(
     """Self-study's chunks: `num_chunks` windows of length L ~ U[min, max] tokens at a uniform start.
 
     spans: text → the (start, end) characters of each token. A document shorter than L is taken whole.
-    Source: Cartridges, arXiv 2506.06266, section 4.1; METHODS section 3.
+    Source: Cartridges, arXiv 2506.06266, section 4.1.
     """
     tokens = spans(document.text)
     generator = random.Random(digest_of("chunks", document.digest, num_chunks, min_tokens, max_tokens, seed))

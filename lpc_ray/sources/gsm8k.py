@@ -16,7 +16,7 @@ _DIGIT = r"\d¼-¾⅐-⅞↉"
 _HAS_DIGIT = re.compile(f"[{_DIGIT}]")
 _MARKER = re.compile(r"#{4,}")
 _THOUSANDS = re.compile(r"(?<=\d)(?:[\u00a0\u202f\u2009]|\{,\}|\\,)(?=\d)")
-_SPACED_GROUPS = re.compile(r"(?<![\d.,/:])\d{1,3}(?: \d{3})+(?!\d)")  # one number or several: nobody knows
+_SPACED_GROUPS = re.compile(r"(?<![\d.,/:])\d{1,3}(?: \d{3})+(?!\d)")  # ambiguous: one number or several
 _SPACED_OPERATOR = re.compile(r"(?<=\d)[ \t]*([-−–+*/×÷·x])[ \t]*(?=[$€£]?\d)")
 _APART = re.compile(r"[\s=≈|]|(?<=[^\W\d_]):")
 _AROUND = re.compile(r"[]()[{}<>*_`~#\"“”‘’\\]+")

@@ -60,7 +60,7 @@ def parse_json(text: str, where: str) -> Any:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object; plain JSON keeps the last of two values of one key and tells nobody. Raises: ValueError."""
+    """A JSON object; plain JSON silently keeps the last of two values of one key. Raises: ValueError."""
     found = dict(pairs)
     if len(found) != len(pairs):
         keys = [key for key, _ in pairs]

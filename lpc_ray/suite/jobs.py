@@ -59,7 +59,7 @@ def stratum_jobs(
     """A job per task with the families that go on, each on its own seeds, checkpointed where the focused task said.
 
     steps: family → the step that was best on the focused task; nothing is stopped before it, and no later choice is made.
-    Raises: ConfigError when no family goes on.
+    Raises: ConfigError when no family has seeds for the strata.
     """
     seeds = {decision.family: decision.seeds for decision in decisions if decision.seeds}
     sweep = [

@@ -28,7 +28,7 @@ Scores = Mapping[str, Sequence[float | None]]
 
 
 def promote(scores: Scores, rule: PromotionRule, baselines: Scores | None = None) -> list[Decision]:
-    """One decision per family, best first, families without a score last. A family that `beats` names stays behind.
+    """One decision per family, best first, families without a score last. A family that `beats` names is not promoted.
 
     scores: family → the scores of its seeds on the focused task, None for an invalid one. baselines: what else may be named.
     Raises: DataError where `rule.beats` has no score.

@@ -86,7 +86,7 @@ def wrapped_tokens(table: Sequence[Row]) -> int | None:
 def run_suite(config: SuiteConfig, run: Store, carry_out: CarryOut) -> list[Row]:
     """The focused task, the promotion and the strata. The page shows all of it. Returns the rows of the strata.
 
-    Raises: ConfigError for a focus that is no task or cannot be scored, or where no family goes on.
+    Raises: ConfigError for a focus that is no task or cannot be scored, or where no family has seeds for the strata.
     """
     strata = draw(config)
     run.write_json(STRATA_FILE, asdict(strata))

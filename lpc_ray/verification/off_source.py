@@ -1,7 +1,7 @@
 """The other side of a prefix: what it does to prompts that have nothing to do with its source.
 
 Three figures beside the on-source score: drift of the next-token distribution (KL from the bare model), change of accuracy
-on unrelated questions, and abstention on questions that the source cannot answer. Source: METHODS section 7.
+on unrelated questions, and abstention on questions that the source cannot answer. Source: Cartridges++ (2026).
 """
 
 import re

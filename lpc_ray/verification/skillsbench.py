@@ -1,6 +1,6 @@
 """SkillsBench: the reply's Python program is run, and then the task's own tests on what it left.
 
-The score is the count of tests passed (the seeds' "x / 19"); `reward` is 1 when all pass (SkillsBench's own). A program
+The score is the count of tests passed (published as "x / 19"); `reward` is 1 when all pass (SkillsBench's own). A program
 that fails is shown to its author with its error and may be written anew, each time on untouched inputs.
 """
 

@@ -1,4 +1,4 @@
-"""Reading files that nobody vouches for, and writing a folder whole or not at all."""
+"""Reading untrusted files, and writing a folder whole or not at all."""
 
 import io
 import json

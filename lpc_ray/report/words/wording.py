@@ -1,4 +1,4 @@
-"""The small change of plain sentences: counts that agree in number, shares, lists, and names a reader knows."""
+"""Formatting for sentences: counts that agree in number, shares, lists, and the names that a reader knows."""
 
 from collections.abc import Sequence
 
