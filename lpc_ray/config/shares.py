@@ -8,7 +8,7 @@ Threshold = float | str
 THRESHOLDS: tuple[Threshold, ...] = (0.25, 0.50, 0.60)
 
 
-def quality(threshold: Threshold) -> Fraction:
+def parse_share(threshold: Threshold) -> Fraction:
     """Exactly what is written: 0.6 is 3/5, and so is `60%`. Raises: ConfigError unless it lies above 0 and at most at 1."""
     text = str(threshold).replace(" ", "")
     try:

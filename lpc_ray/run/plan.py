@@ -7,7 +7,7 @@ from lpc_ray.artifacts.handles import ARTIFACTS, find_digest, parts_of
 from lpc_ray.config.job import JobConfig, ReportConfig
 from lpc_ray.config.plugins import check_plugin
 from lpc_ray.config.recipe import GENERAL, Recipe
-from lpc_ray.config.shares import quality
+from lpc_ray.config.shares import parse_share
 from lpc_ray.errors import ConfigError, DataError
 from lpc_ray.induction import build_family
 from lpc_ray.induction.base import Family, Unit, plan_units
@@ -239,6 +239,6 @@ def _folded(text: str) -> str:
 def _check_report(report: ReportConfig) -> None:
     """A report is written last; what it could not be written with is refused first."""
     for threshold in report.thresholds:
-        quality(threshold)
+        parse_share(threshold)
     if report.served_metrics is not None:
         observed_requests(report.served_metrics)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, bootstrap, fisher_exact
 
-from lpc_ray.config.shares import quality
+from lpc_ray.config.shares import parse_share
 from lpc_ray.errors import ConfigError, DataError
 from lpc_ray.records import Outcome
 from lpc_ray.report.english import counted, listed
@@ -335,13 +335,13 @@ def test_counts_and_lists_read_as_english():
     ],
 )
 def test_a_threshold_is_exactly_what_is_written(given, exact):
-    assert quality(given) == exact
+    assert parse_share(given) == exact
 
 
 @pytest.mark.parametrize("given", ["half", "1/0", 0, 1.5, "-1/2", "50", "101%", "0%", "%", "50%%", "-5%"])
 def test_a_threshold_that_is_no_share_is_refused(given):
     with pytest.raises(ConfigError, match="threshold: got"):
-        quality(given)
+        parse_share(given)
 
 
 def test_fishers_test_and_the_bootstrap_are_scipys():

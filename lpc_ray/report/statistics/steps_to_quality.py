@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from lpc_ray.config.shares import THRESHOLDS, Threshold, quality
+from lpc_ray.config.shares import THRESHOLDS, Threshold, parse_share
 from lpc_ray.report.ledger.ledger import ArmRecord
 from lpc_ray.report.results.curves import Curve, FirstStep, MeasuredCurve
 
@@ -66,7 +66,7 @@ def steps_to_quality(lines: Sequence[Curve], thresholds: Sequence[Threshold] = T
 
     thresholds: fractions of the tune cases, as 0.5, `50%` or `12/19`.
     """
-    wanted = [quality(threshold) for threshold in thresholds]
+    wanted = [parse_share(threshold) for threshold in thresholds]
     return [
         StepsToQuality(line.name, tuple([line.first_step(share) for share in wanted]), line.best, line.ended)
         for line in lines
