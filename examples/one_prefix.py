@@ -26,8 +26,10 @@ from lpc_ray.records import Message
 from lpc_ray.sources.documents import read_documents
 from lpc_ray.storage import Store
 from lpc_ray.traces.tokenise import Provenance, tokenise
-from lpc_ray.training.loop import PlainStepper, PrefixLearner, Progress, train
+from lpc_ray.training.learner import PrefixLearner
+from lpc_ray.training.loop import Progress, train
 from lpc_ray.training.objectives.base import rows_for
+from lpc_ray.training.stepper import PlainStepper
 
 DEMO = Path(__file__).resolve().parents[1] / "data" / "demo"
 FROZEN_TOKENS = 1  # the attention sink, never trained

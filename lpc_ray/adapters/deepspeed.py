@@ -1,4 +1,4 @@
-"""Backward and step through a DeepSpeed engine that optimises the prefix alone; see `training.loop.TrainingBackend`.
+"""Backward and step through a DeepSpeed engine that optimises the prefix alone; see `training.stepper.TrainingBackend`.
 
 ZeRO-1 shards the optimizer state and the backbone stays outside the engine; ZeRO-3 shards the backbone as well. The
 training state is saved as full tensors, so a run may resume on another number of workers.
@@ -11,8 +11,9 @@ from torch import distributed
 
 from lpc_ray.config.job import TrainingResources
 from lpc_ray.config.recipe import TrainingRecipe
-from lpc_ray.training.loop import MOMENTS, PrefixLearner, Stepper, new_optimizer, parameter_groups
+from lpc_ray.training.learner import PrefixLearner
 from lpc_ray.training.packing import Windows
+from lpc_ray.training.stepper import MOMENTS, Stepper, new_optimizer, parameter_groups
 
 
 def prepare() -> None:
@@ -42,7 +43,7 @@ def load_deepspeed() -> ModuleType:
 
 
 class DeepSpeedStepper:
-    """One rank's share of a training run; `torch.distributed` must be initialised. See `lpc_ray.training.loop.Stepper`."""
+    """One rank's share of a training run; `torch.distributed` must be initialised. See `lpc_ray.training.stepper.Stepper`."""
 
     def __init__(self, learner: PrefixLearner, recipe: TrainingRecipe, zero_stage: int):
         deepspeed = load_deepspeed()

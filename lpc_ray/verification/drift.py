@@ -6,7 +6,7 @@ from transformers import PreTrainedModel
 
 from lpc_ray.prefix.attention import Prefix
 from lpc_ray.records import TraceRow
-from lpc_ray.training.loop import target_logits
+from lpc_ray.training.learner import target_logits
 from lpc_ray.training.packing import collate, pack
 
 

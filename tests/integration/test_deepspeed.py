@@ -10,7 +10,9 @@ import torch.multiprocessing as mp
 from lpc_ray.config.recipe import TrainingRecipe
 from lpc_ray.prefix.attention import Prefix, attach
 from lpc_ray.records import TraceRow
-from lpc_ray.training.loop import PlainStepper, PrefixLearner, Progress, train
+from lpc_ray.training.learner import PrefixLearner
+from lpc_ray.training.loop import Progress, train
+from lpc_ray.training.stepper import PlainStepper
 from tests.tiny import rows, taught_rows, tiny_model
 
 RECIPE = TrainingRecipe(steps=6, lr=0.02, warmup_steps=2, batch_tokens=70, window_tokens=32, clip_norm=0.5)

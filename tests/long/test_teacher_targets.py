@@ -15,7 +15,7 @@ from lpc_ray.model.embedded import fetch_embedded_model
 from lpc_ray.prefix.attention import Prefix, attach
 from lpc_ray.sources.documents import read_documents
 from lpc_ray.traces.inducer import Inducer, InductionTask
-from lpc_ray.training.loop import PrefixLearner, teacher_logits
+from lpc_ray.training.learner import PrefixLearner, teacher_logits
 from lpc_ray.training.objectives.base import rows_for
 from lpc_ray.training.packing import collate, pack
 

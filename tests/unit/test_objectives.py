@@ -11,7 +11,7 @@ from lpc_ray.config.recipe import TrainingRecipe
 from lpc_ray.errors import DataError
 from lpc_ray.prefix.attention import Prefix, attach, prefix_arguments
 from lpc_ray.records import TOP_K
-from lpc_ray.training.loop import PrefixLearner
+from lpc_ray.training.learner import PrefixLearner
 from lpc_ray.training.objectives.base import kl_losses, ntp_losses, rows_for, soft_targets
 from lpc_ray.training.packing import collate, pack
 from tests.tiny import rows, taught_rows, tiny_model

@@ -8,7 +8,7 @@ from transformers.cache_utils import DynamicCache
 from lpc_ray.config.recipe import TrainingRecipe
 from lpc_ray.errors import ConfigError
 from lpc_ray.prefix.attention import Prefix, attach, forward_cache, prefix_arguments, prefix_mask
-from lpc_ray.training.loop import PrefixLearner, target_logits
+from lpc_ray.training.learner import PrefixLearner, target_logits
 from lpc_ray.training.packing import collate, pack
 from tests.tiny import rows, tiny_model
 

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from lpc_ray.config.recipe import TrainingRecipe
 from lpc_ray.errors import DataError
 from lpc_ray.prefix.attention import Prefix, attach
-from lpc_ray.training.loop import PlainStepper, PrefixLearner, Progress, lr_factor, train
+from lpc_ray.training.learner import PrefixLearner
+from lpc_ray.training.loop import Progress, lr_factor, train
 from lpc_ray.training.packing import batches, collate, pack
+from lpc_ray.training.stepper import PlainStepper
 from tests.tiny import rows, tiny_model
 
 

@@ -22,7 +22,7 @@ from lpc_ray.run.checkpoints import ArmStore, Checkpoint
 from lpc_ray.run.folder import RunFolder
 
 if TYPE_CHECKING:
-    from lpc_ray.training.loop import TrainingBackend
+    from lpc_ray.training.stepper import TrainingBackend
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,8 @@ def _train_arm(setup: GroupSetup, desk: Any, arm: Arm, backbone: Any, backend: "
     from lpc_ray.model.identity import model_identity
     from lpc_ray.prefix.attention import Prefix
     from lpc_ray.traces.store import TraceStore
-    from lpc_ray.training.loop import PrefixLearner, Progress, train
+    from lpc_ray.training.learner import PrefixLearner
+    from lpc_ray.training.loop import Progress, train
     from lpc_ray.training.objectives.base import rows_for
 
     recipe, training, arms = setup.recipe, setup.recipe.training, ArmStore(setup.run.arm(arm.id))
