@@ -125,7 +125,7 @@ def greedy(model, prompt: list[int], prefix: tuple[torch.Tensor, torch.Tensor] |
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default=EMBEDDED_MODEL, help="a local folder or Hugging Face id")
     parser.add_argument("--document", type=Path, default=DEMO / "handbook.md")
     parser.add_argument("--conversations", type=Path, default=DEMO / "faq.jsonl", help="about the document, as JSONL")
