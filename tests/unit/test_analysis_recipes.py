@@ -84,8 +84,8 @@ def test_only_cases_that_every_seed_has_a_verdict_for_count_and_other_cases_are_
 
 def test_report_and_page_hold_the_recipes():
     files, page = write([*seeds("ss", "1" * 8, "1" * 8), *seeds("raw", "0" * 8, "0" * 8)])
-    told = files["recipes"]
-    assert [one["mean"] for one in told] == [1.0, 0.0] and told[1]["p_value"] == pytest.approx(2 / 256)
+    recipes = files["recipes"]
+    assert [one["mean"] for one in recipes] == [1.0, 0.0] and recipes[1]["p_value"] == pytest.approx(2 / 256)
     assert "Recipes over their seeds" in page and "more than noise" in page
     assert "Recipes over their seeds" not in write([arm()])[1]
 
@@ -109,18 +109,18 @@ def test_seeds_that_share_one_artifact_are_told_wherever_their_scores_are():
     arms = [*seeds("ss", "1" * 8, "1" * 8, "1" * 7 + "0"), *untrained_seeds("raw", "0" * 8)]
     files, page = write(arms)
     words = " ".join(page.split())
-    told = "3 seeds, 1 artifact: step 0 was best"
-    assert [one["shared"] for one in files["recipes"]] == ["", told]
-    assert any(f"raw, ntp, sci, 128 prefix tokens: 0.0 % ({told})" in text for text in files["findings"])
-    assert any(text.endswith(f" But raw: {told}.") for text in files["findings"])
-    assert words.count(told) == 4
+    shared = "3 seeds, 1 artifact: step 0 was best"
+    assert [one["shared"] for one in files["recipes"]] == ["", shared]
+    assert any(f"raw, ntp, sci, 128 prefix tokens: 0.0 % ({shared})" in text for text in files["findings"])
+    assert any(text.endswith(f" But raw: {shared}.") for text in files["findings"])
+    assert words.count(shared) == 4
     assert "over cases only: its own seeds share an artifact" in words
     (spread,) = [one for one in spreads(rows(arms, [])) if one.shared]
     assert (spread.scores, spread.distinct, spread.deviation) == ((0.0,) * 3, (0.0,), None)
 
 
 @pytest.mark.parametrize(
-    ("told", "words"),
+    ("artifacts", "words"),
     [
         ([("a", 0), ("b", 8)], ""),
         ([(None, None), (None, None)], ""),
@@ -128,5 +128,5 @@ def test_seeds_that_share_one_artifact_are_told_wherever_their_scores_are():
         ([("a", 0), ("a", 4)], "2 seeds, 1 artifact"),
     ],
 )
-def test_shared_artifacts_are_counted(told, words):
-    assert shared_artifacts(told) == words
+def test_shared_artifacts_are_counted(artifacts, words):
+    assert shared_artifacts(artifacts) == words

@@ -362,8 +362,10 @@ def test_a_break_even_is_judged_case_by_case():
 
 
 def test_the_page_tells_what_a_verifier_told_beside_its_verdict():
-    told = tuple(replace(outcome, figures={"lenient": 1.0, "cap_hit": 0.0}) for outcome in outcomes(4, 2))
-    _, html = write([arm(held_out=told)])
+    outcomes_with_figures = tuple(
+        replace(outcome, figures={"lenient": 1.0, "cap_hit": 0.0}) for outcome in outcomes(4, 2)
+    )
+    _, html = write([arm(held_out=outcomes_with_figures)])
     words = " ".join(" ".join(Reader(html).words).split())
     assert "arm or baseline lenient cap hit curated-ntp-sci-p128-s0 1.00 0.00" in words
     assert "Beside the score" not in write([arm()])[1]

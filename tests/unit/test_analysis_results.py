@@ -140,8 +140,8 @@ def test_where_nothing_is_ranked_no_file_tells_a_place(costs, is_ranked):
     write_comparison(folder, "Compared", parse_results(entries, "f.json"))
     assert ("nothing is ranked" in folder["comparison.html"].decode()) is not is_ranked
     content = json.loads(folder["results.json"])
-    told = [(line["is_on_frontier"], line["dominated_by"]) for line in content["rows"]]
-    assert told == [(False, "b"), (True, "")] * 2 if is_ranked else told == [(None, None)] * 4
+    places = [(line["is_on_frontier"], line["dominated_by"]) for line in content["rows"]]
+    assert places == [(False, "b"), (True, "")] * 2 if is_ranked else places == [(None, None)] * 4
     by_arm = [line["dominated_by"] for line in content["runs"][0]["by_arm"]]
     assert by_arm == (["b", ""] if is_ranked else [None, None])
     for name, lines in (("arms.csv", 2), ("results.csv", 4)):
@@ -270,9 +270,9 @@ def test_files_of_one_run_are_merged_and_files_of_two_are_not(tmp_path):
     ],
 )
 def test_a_measured_curve_that_cannot_be_is_refused(points, message):
-    told = [dict(zip(("arm", "step", "passed", "total"), ("a", *point), strict=True)) for point in points]
+    points_of_arm = [dict(zip(("arm", "step", "passed", "total"), ("a", *point), strict=True)) for point in points]
     with pytest.raises(DataError) as raised:
-        parse_results({"convergence": told}, "foreign.json")
+        parse_results({"convergence": points_of_arm}, "foreign.json")
     assert message in str(raised.value) and len(str(raised.value)) < 300
 
 
@@ -306,8 +306,8 @@ def test_a_name_that_names_no_one_run_is_refused(given, message, tmp_path):
 
 def test_curves_of_one_run_in_two_files_are_one_or_must_agree(tmp_path):
     def file(name, *points):
-        told = [{"arm": "a", "step": step, "passed": passed, "total": 4} for step, passed in points]
-        return saved(tmp_path, name, {"run": "r", "convergence": told})
+        convergence = [{"arm": "a", "step": step, "passed": passed, "total": 4} for step, passed in points]
+        return saved(tmp_path, name, {"run": "r", "convergence": convergence})
 
     one, two, other = file("1.json", (0, 0), (4, 1)), file("2.json", (4, 1), (8, 2)), file("3.json", (4, 2))
     assert [curve.points for curve in read_results([one, two])[0].curves] == [((0, 0, 4), (4, 1, 4), (8, 2, 4))]
@@ -315,7 +315,7 @@ def test_curves_of_one_run_in_two_files_are_one_or_must_agree(tmp_path):
         read_results([one, other])
 
 
-def told_file(folder: Path, name: str, facts: dict, *tasks: str | None) -> Path:
+def result_file_of(folder: Path, name: str, facts: dict, *tasks: str | None) -> Path:
     """A file of run `r` with a row per task, or a curve where there is none."""
     rows = [{"arm": name, "task": task, "result": "1 / 4"} for task in tasks]
     curve = [{"arm": name, "step": 1, "passed": 1, "total": 4}]
@@ -327,19 +327,19 @@ def told_file(folder: Path, name: str, facts: dict, *tasks: str | None) -> Path:
     ("one", "other"), [(["t"], ["t"]), (["t", "u"], ["u"]), ([None], [None]), (["t"], []), ([], [])]
 )
 def test_files_of_one_run_and_task_must_agree_in_their_facts(one, other, tmp_path):
-    first = told_file(tmp_path, "a", {"model": "m", "made": "noon", "dtype": "bf16"}, *one)
-    second = told_file(tmp_path, "b", {"model": "n", "made": "dusk"}, *other)
+    first = result_file_of(tmp_path, "a", {"model": "m", "made": "noon", "dtype": "bf16"}, *one)
+    second = result_file_of(tmp_path, "b", {"model": "n", "made": "dusk"}, *other)
     with pytest.raises(DataError, match=r"run r: got the fact 'model' as 'm' and 'n', wanted one \(.*NAME=path gives"):
         read_results([first, second])
     assert [found.facts["model"] for found in read_results([first, f"s={second}"])] == ["m", "n"]
-    second = told_file(tmp_path, "b", {"model": "m", "made": "dusk", "cases": 3}, *other)
+    second = result_file_of(tmp_path, "b", {"model": "m", "made": "dusk", "cases": 3}, *other)
     (found,) = read_results([first, second])
     assert found.facts == {"model": "m", "made": "dusk", "dtype": "bf16", "cases": 3}
 
 
 def test_files_of_a_runs_tasks_may_differ_in_facts_which_are_told_by_task(tmp_path):
     facts = {"t": {"model": "m", "document": "A"}, "u": {"model": "m", "document": "B"}, "v": {"cases": 3}}
-    runs = read_results([told_file(tmp_path, task, told, task) for task, told in facts.items()])
+    runs = read_results([result_file_of(tmp_path, task, fact, task) for task, fact in facts.items()])
     assert [found.facts for found in runs] == [{"model": "m", "document": {"t": "A", "u": "B"}, "cases": 3}]
     assert reread(runs) == runs
 
@@ -421,13 +421,13 @@ def test_measured_curves_written_and_read_again_say_the_same(tmp_path):
         ("finished at step 48", 4),
         ("unfinished", 0),
     ]
-    told = {
+    stated = {
         "run": "s",
         "title": "S",
         "curves": [{"rows": [CURVE]}],
         "convergence": [dict(arm="b", step=1, passed=0, total=0)],
     }
-    assert reread([whole, *parse_results(told, "s.json")]) == [whole, *parse_results(told, "s.json")]
+    assert reread([whole, *parse_results(stated, "s.json")]) == [whole, *parse_results(stated, "s.json")]
     path = saved(tmp_path, "results.json", merged(sections_of([report])) | {"runs": [{"run": "r", "title": "R"}]})
     assert [(found.title, found.curves) for found in read_results([path])] == [("R", ())]
 
@@ -438,13 +438,13 @@ CHECKPOINTS = st.dictionaries(st.integers(0, 50), st.integers(0, 9), max_size=5)
 
 @given(st.dictionaries(st.sampled_from("abc"), SHARES), st.dictionaries(st.sampled_from("cde"), CHECKPOINTS), st.text())
 def test_curves_of_any_run_written_and_read_again_are_the_same(bests, measured, title):
-    told = [{"arm": name, "reached": {best: 3}, "best": best} for name, best in bests.items()]
+    rows = [{"arm": name, "reached": {best: 3}, "best": best} for name, best in bests.items()]
     points = [
         {"arm": name, "step": step, "passed": passed, "total": 9}
         for name, at in measured.items()
         for step, passed in at.items()
     ]
-    content = {"title": title, "facts": {"note": title}, "curves": [{"rows": told}], "convergence": points}
+    content = {"title": title, "facts": {"note": title}, "curves": [{"rows": rows}], "convergence": points}
     runs = parse_results(content, "f.json")
     again = parse_results(json.loads(json_bytes(merged(sections_of(runs)))), "results.json")
     assert again == runs and len(again) == 1
@@ -462,7 +462,7 @@ def test_curves_of_any_run_written_and_read_again_are_the_same(bests, measured, 
         ),
     ],
 )
-def test_told_runs_that_cannot_be_are_refused_with_the_files_name(runs, message):
+def test_stated_runs_that_cannot_be_are_refused_with_the_files_name(runs, message):
     with pytest.raises(DataError) as raised:
         parse_results({"rows": [], "runs": runs}, "foreign.json")
     assert str(raised.value).startswith("foreign.json, ") and message in str(raised.value)

@@ -128,11 +128,11 @@ def test_an_arm_that_scores_less_beyond_noise_repays_nothing():
 def test_the_same_cases_are_compared_pair_by_pair():
     """0 to 6 on the same cases is more than noise (2 / 64), which 54 against 60 of 66 by counts alone is not."""
 
-    def told(passed):
+    def first_right(passed):
         return {str(case): case < passed for case in range(66)}
 
-    document = row("full_document", 60, 66, kind="baseline", request_seconds=0.5, cases=told(60))
-    arm = row("a", 54, 66, request_seconds=0.1, cases=told(54), **SPENT)
+    document = row("full_document", 60, 66, kind="baseline", request_seconds=0.5, cases=first_right(60))
+    arm = row("a", 54, 66, request_seconds=0.1, cases=first_right(54), **SPENT)
     (line,) = break_even([document, arm])
     assert (line.requests, line.p_value, line.test) == (None, pytest.approx(2 / 64), "McNemar")
     (found,) = contrasts([document, arm])

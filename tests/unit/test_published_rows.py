@@ -183,8 +183,8 @@ def test_published_seed_sweep_is_as_printed():
 @pytest.mark.parametrize(("run", "page"), WITH_TOKENS)
 def test_published_tables_with_tokens_are_as_printed(run, page):
     held = table(run, page)["rows"]
-    told = [(row["task"], row["arm"], row["result"], row["request_tokens"], row["prefix_tokens"]) for row in held]
-    assert told == WITH_TOKENS[run, page]
+    cells = [(row["task"], row["arm"], row["result"], row["request_tokens"], row["prefix_tokens"]) for row in held]
+    assert cells == WITH_TOKENS[run, page]
 
 
 @pytest.mark.parametrize("page", SCALE)
@@ -226,8 +226,8 @@ def test_published_convergence_is_as_printed_on_both_pages():
         family, start = row["arm"].split(", ")
         seed = int(start[-1]) if start.startswith("SCI") else None
         initializer = {"first-k": "first_k", "strided-RoPE": "strided_rope"}.get(start, "sci")
-        told = (row["induction"], row["initializer"], row.get("initializer_seed"))
-        assert told == (FAMILIES[family], initializer, seed)
+        recipe = (row["induction"], row["initializer"], row.get("initializer_seed"))
+        assert recipe == (FAMILIES[family], initializer, seed)
 
 
 def test_published_sizes_of_the_xlsx_cartridge_are_as_printed(rows):
@@ -263,11 +263,11 @@ def test_published_cells_become_scores_and_nothing_else_does(rows):
 
 
 def test_published_placeholders_are_counted_where_the_pages_say_so(rows):
-    told = {row.run: set() for row in rows}
+    conventions = {row.run: set() for row in rows}
     for row in rows:
-        told[row.run].add(row.placeholders_counted)
+        conventions[row.run].add(row.placeholders_counted)
     known = {"h100-pi-pilot": {"yes"}, "h100-gsm8k": {"no"}}
-    assert told == {run: known.get(run, {"unknown"}) for run in told}
+    assert conventions == {run: known.get(run, {"unknown"}) for run in conventions}
 
 
 def test_published_arms_are_baselines_where_nothing_was_trained(rows):
@@ -280,9 +280,9 @@ def test_published_families_and_objectives_are_those_of_the_labels(rows):
         **{"Raw skill NTP": ("raw", "ntp"), "Fixed self-study KL": ("ss", "kl")},
         **{"AR-PI skill KL": ("ar", "kl"), "R-PI KL": ("r", "kl")},
     }
-    for row, (label, told) in product(rows, labels.items()):
+    for row, (label, recipe) in product(rows, labels.items()):
         if row.run == "h100-pi-pilot" and row.name == label:
-            assert (row.induction, row.objective) == told
+            assert (row.induction, row.objective) == recipe
     for row in rows:
         if row.run == "h100-pi-stabilization" and row.kind == "arm":
             assert (row.induction, row.objective) == (FAMILIES[row.name], "kl")
