@@ -25,7 +25,7 @@ from lpc_ray.traces.inducer import InductionTask
 from lpc_ray.training.objectives import load_objective
 from lpc_ray.verification import build_benchmark
 from lpc_ray.verification.base import Benchmark, protocol_of
-from lpc_ray.verification.off_source import OffSource
+from lpc_ray.verification.off_source import OffSourceBenchmark
 from lpc_ray.verification.off_source import load as load_off_source
 from lpc_ray.verification.short_answer import normalise
 
@@ -41,7 +41,7 @@ class Plan:
     fingerprint: str
     documents: list[Document]
     benchmark: Benchmark
-    off_source: OffSource | None
+    off_source: OffSourceBenchmark | None
     families: dict[str, Family]
     starts: Starts
     arms: list[Arm]

@@ -27,7 +27,7 @@ _ABSTAINS = re.compile(
 
 
 @dataclass(frozen=True)
-class OffSource(Benchmark):
+class OffSourceBenchmark(Benchmark):
     """A case without answers is unanswerable: it passes when the reply declines."""
 
     cases: tuple[Case, ...]
@@ -45,7 +45,7 @@ def abstains(reply: str) -> bool:
     return _ABSTAINS.search(reply.replace("’", "'")) is not None
 
 
-def load(path: Path) -> OffSource:
+def load(path: Path) -> OffSourceBenchmark:
     """The questions of a JSONL file: id, question, answers (an empty list: unanswerable).
 
     Raises: DataError naming the line, for a malformed row, an id or question that occurs twice, or a file without both kinds.
@@ -58,7 +58,7 @@ def load(path: Path) -> OffSource:
         cases.append(case)
     if len({bool(case.answers) for case in cases}) != 2:
         raise DataError(f"off-source cases {path}: wanted questions with answers and questions without")
-    return OffSource(tuple(cases))
+    return OffSourceBenchmark(tuple(cases))
 
 
 def _case(row: dict[str, Any], where: str) -> Case:
@@ -102,7 +102,11 @@ class Damage:
 
 
 def damage(
-    benchmark: OffSource, bare: Sequence[Outcome], with_prefix: Sequence[Outcome], kl_drift: float, drift_tokens: int
+    benchmark: OffSourceBenchmark,
+    bare: Sequence[Outcome],
+    with_prefix: Sequence[Outcome],
+    kl_drift: float,
+    drift_tokens: int,
 ) -> Damage:
     """What a prefix (outcomes `with_prefix`) changed against the bare model."""
     answerable = {case.id for case in benchmark.cases if case.answers}

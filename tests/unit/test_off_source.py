@@ -14,7 +14,7 @@ from lpc_ray.prefix.attention import attach, forward_cache
 from lpc_ray.storage import Store
 from lpc_ray.verification.drift import kl_drift, text_row
 from lpc_ray.verification.gate import judge, require_passed
-from lpc_ray.verification.off_source import OffSource, abstains, damage
+from lpc_ray.verification.off_source import OffSourceBenchmark, abstains, damage
 from lpc_ray.verification.off_source import load as load_off_source
 from lpc_ray.verification.outcomes import Answerer, OutcomeStore, Verifier
 from tests import tiny
@@ -43,7 +43,7 @@ def test_declining_to_answer_is_told_from_answering(reply, declines):
 
 
 @pytest.fixture
-def off_source(tmp_path) -> OffSource:
+def off_source(tmp_path) -> OffSourceBenchmark:
     rows = [
         {"id": "g1", "question": "Capital of France?", "answers": ["Paris"]},
         {"id": "u1", "question": "Q?", "answers": []},
