@@ -58,7 +58,7 @@ class Added:
 def add(store: Store, request: ImportRequest, identity: ModelIdentity, config: Any) -> Added:
     """Publish the prefix in a foreign file under a handle; nothing is written unless all of it is right.
 
-    config: of the text part of the model that `identity` tells.
+    config: of the text part of the model that `identity` names.
     Raises: ArtifactError for a file that does not fit the model, ConfigError for a handle that may not be set or a model that
     has no room for the prefix, StorageError.
     """

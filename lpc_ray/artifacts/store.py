@@ -197,7 +197,7 @@ def _tensors_of(data: bytes, manifest: Manifest, where: str) -> tuple[torch.Tens
     got, recorded = (keys.shape[1], str(keys.dtype)), (manifest.num_tokens, f"torch.{manifest.dtype}")
     if got != recorded:
         raise ArtifactError(
-            f"{where}: got {got[0]} tokens of {got[1]}, wanted {recorded[0]} of {recorded[1]}, as the manifest tells"
+            f"{where}: got {got[0]} tokens of {got[1]}, wanted {recorded[0]} of {recorded[1]}, as the manifest states"
         )
     digest = prefix_digest(keys, values, manifest.identity, manifest.frozen_tokens)
     if digest != manifest.digest:

@@ -98,7 +98,7 @@ def _options(description: str | None, arguments: list[str] | None, has_preview: 
             "--preview", type=_count, metavar="N", help="show N chunks' worth and its cost; store nothing"
         )
     parser.add_argument("override", nargs="*", help="any field, such as recipe.training.lr=0.02")
-    return parser.parse_args(arguments)
+    return parser.parse_intermixed_args(arguments)
 
 
 def _count(text: str) -> int:

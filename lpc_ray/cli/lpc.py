@@ -65,7 +65,7 @@ def _parser() -> Parser:
     imported.add_argument("--model", required=True, help="Hugging Face id or folder of the model it was made for")
     imported.add_argument("--revision")
     imported.add_argument("--name", required=True, metavar="HANDLE")
-    imported.add_argument("--layout", choices=get_args(Layout), help="only where a file's axes cannot be told apart")
+    imported.add_argument("--layout", choices=get_args(Layout), help="only where a file's axes cannot be distinguished")
     imported.add_argument("--align-down", type=int, metavar="TOKENS", help="drop what fills no whole block of TOKENS")
     exported = command("export", _export, "write one for another system")
     exported.add_argument("handle")

@@ -1,4 +1,4 @@
-"""A module is its name: what a folder of plug-ins offers, found without importing any of them.
+"""Plug-ins of a folder, named by their files and found without an import; one is imported when it is used.
 
 A plug-in is a module that defines the one name its folder asks for (`FAMILY`, `initialize`, `loss`, …). To add one is to
 add its file; no list names it.
@@ -12,14 +12,16 @@ from types import ModuleType
 from lpc_ray.config.loading import nearest
 from lpc_ray.errors import ConfigError
 
+_NAME = re.compile(r"[a-z][a-z0-9_]*")  # which also keeps `__init__` out, and names that a handle could not hold
+
 
 def plugin_names(package: str, defines: str) -> list[str]:
     """The modules and packages in `package` that define `defines` at their top level, sorted. Reads their text only."""
     own = importlib.import_module(package).__path__[0]
     defined = re.compile(rf"^(?:(?:def|class) {defines}\b|{defines}\s*[:=])", re.MULTILINE)
-    files = [(file.stem, file) for file in Path(own).glob("*.py") if file.stem != "__init__"]
+    files = [(file.stem, file) for file in Path(own).glob("*.py") if _NAME.fullmatch(file.stem)]
     files += [(file.parent.name, file) for file in Path(own).glob("*/__init__.py")]
-    return sorted(name for name, file in files if defined.search(file.read_text(encoding="utf-8")))
+    return sorted(name for name, file in files if defined.search(file.read_text(encoding="utf-8", errors="replace")))
 
 
 def check_plugin(package: str, defines: str, name: str, where: str) -> None:
@@ -29,7 +31,19 @@ def check_plugin(package: str, defines: str, name: str, where: str) -> None:
         raise ConfigError(f"{where}: got {name!r}, wanted one of {', '.join(names)}{nearest(name, set(names))}")
 
 
-def load_plugin(package: str, defines: str, name: str, where: str) -> ModuleType:
-    """The module `name` of `package`, imported. Raises: ConfigError naming `where` when it is no plug-in."""
+def load_plugin(package: str, defines: str, name: str, where: str, *also: str) -> ModuleType:
+    """The module `name` of `package`, imported. also: what else it has to define.
+
+    Raises: ConfigError naming `where` when it is no plug-in, cannot be imported, or lacks one of the names.
+    """
     check_plugin(package, defines, name, where)
-    return importlib.import_module(f"{package}.{name}")
+    try:
+        module = importlib.import_module(f"{package}.{name}")
+    except Exception as error:  # whatever a file of somebody's own raises while it is read
+        raise ConfigError(
+            f"{where}: got {name!r}, whose module cannot be imported: {type(error).__name__}: {error}"
+        ) from error
+    missing = [one for one in (defines, *also) if not hasattr(module, one)]
+    if missing:
+        raise ConfigError(f"{where}: got {name!r}, whose module defines no {', '.join(missing)}")
+    return module

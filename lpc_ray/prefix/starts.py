@@ -102,13 +102,15 @@ def _in_use(recipe: Recipe) -> dict[str, str]:
 
 def _checked_settings(recipe: Recipe) -> dict[str, Strict]:
     """The settings that the recipe gives, also of initializers that it does not use."""
-    names, found = initializer_names(), {}
-    takers = {name: module for name in names if hasattr(module := load_initializer(name), "Settings")}
+    names, found = set(initializer_names()), {}
     for name, settings in recipe.initializers.settings().items():
         where = f"recipe.initializers.{name}"
-        if name not in takers:
-            raise ConfigError(f"unknown key {where}{nearest(name, {*takers, 'training_free'})}")
-        found[name] = validated(takers[name].Settings, settings, where)
+        if name not in names:
+            raise ConfigError(f"unknown key {where}{nearest(name, {*names, 'training_free'})}")
+        kind = getattr(load_initializer(name, where), "Settings", None)
+        if kind is None:
+            raise ConfigError(f"{where}: got settings, wanted none: initializer {name} takes none")
+        found[name] = validated(kind, settings, where)
     return found
 
 

@@ -31,7 +31,7 @@ REPORT_FILES = ("pareto.csv", "convergence.csv", "report.json", "report.html")
 
 
 @dataclass(frozen=True, slots=True)
-class ReportSubject:
+class ReportScope:
     """The run and the task (the document, the skill) that its rows belong to. `source_tokens`: of the task's source."""
 
     run: str | None = None
@@ -46,7 +46,7 @@ def write_report(
     arms: Sequence[ArmRecord],
     baselines: Sequence[BaselineRecord],
     cases: Sequence[Case] = (),
-    subject: ReportSubject | None = None,
+    scope: ReportScope | None = None,
     thresholds: Sequence[Threshold] = THRESHOLDS,
     induction: Sequence[Mapping[str, Any]] = (),
 ) -> list[Row]:
@@ -57,10 +57,8 @@ def write_report(
     induction: per trace set its family, induction_seed, seconds and quality (`induction_quality.InductionQuality`).
     Raises: DataError when two rows would have one name, ConfigError for a threshold that is no share.
     """
-    subject = subject or ReportSubject()
-    table = [
-        replace(row, source_tokens=subject.source_tokens) for row in rows(arms, baselines, subject.run, subject.task)
-    ]
+    scope = scope or ReportScope()
+    table = [replace(row, source_tokens=scope.source_tokens) for row in rows(arms, baselines, scope.run, scope.task)]
     tables = run_tables(table, curves(arms), thresholds)
     words, recipes = findings(arms, baselines), recipe_scores(arms)
     placed = [
@@ -68,7 +66,7 @@ def write_report(
         for row, at in zip(table, tables.places, strict=True)
     ]
     content = {
-        "run": subject.run,
+        "run": scope.run,
         "title": title,
         "facts": facts,
         "arms": [entry for row, entry in placed if row.kind == "arm"],

@@ -139,7 +139,8 @@ def _num_tokens(size: int | float, source_tokens: int | None, frozen_tokens: int
         raise ConfigError(f"recipe.sweep num_tokens: got the fraction {size}, but the source was not tokenised")
     num_tokens = size_in_tokens(size, source_tokens or 0)
     if num_tokens <= frozen_tokens:
+        share = f" ({size:g} of the source's {source_tokens} tokens)" if size < 1 else ""
         raise ConfigError(
-            f"recipe.sweep num_tokens: got {num_tokens}, wanted more than recipe.prefix.frozen_tokens = {frozen_tokens}"
+            f"recipe.sweep num_tokens: got {num_tokens}{share}, wanted more than recipe.prefix.frozen_tokens = {frozen_tokens}"
         )
     return num_tokens

@@ -6,15 +6,10 @@ A kind is a module that defines `Settings` and `load(path, settings)`.
 from pathlib import Path
 
 from lpc_ray.config.loading import validated
-from lpc_ray.config.plugins import load_plugin, plugin_names
+from lpc_ray.config.plugins import load_plugin
 from lpc_ray.config.recipe import VerificationRecipe
 from lpc_ray.errors import ConfigError
 from lpc_ray.verification.base import Benchmark
-
-
-def verifier_kinds() -> list[str]:
-    """Every module of this package that defines `Settings`."""
-    return plugin_names(__name__, "Settings")
 
 
 def build_benchmark(recipe: VerificationRecipe) -> Benchmark:
@@ -23,7 +18,7 @@ def build_benchmark(recipe: VerificationRecipe) -> Benchmark:
     Raises: ConfigError for an unknown kind or a setting that it does not have, DataError for cases that cannot be read.
     """
     kind, where = (
-        load_plugin(__name__, "Settings", recipe.kind, "recipe.verification.kind"),
+        load_plugin(__name__, "Settings", recipe.kind, "recipe.verification.kind", "load"),
         "recipe.verification.settings",
     )
     known = ", ".join(kind.Settings.model_fields) or "none"

@@ -271,7 +271,7 @@ def test_an_arm_is_set_against_every_baseline_on_the_cases_both_answered():
     none = BaselineRecord("no_context", 0, 0, (), outcomes("-" * 8))
     assert (
         "arm answers 8 of 8 held-out cases (100.0 %, 95 % interval 67.6 to 100.0 %): better than no context (8 to 0, "
-        "p = 0.008); not told apart from the whole document in the prompt (0 to 0, p = 1.00, on the 7 cases both "
+        "p = 0.008); not distinguished from the whole document in the prompt (0 to 0, p = 1.00, on the 7 cases both "
         "answered)."
     ) in texts([arm], [full, none])
     assert "worse than the whole document in the prompt (0 to 7, p = 0.016" in texts(

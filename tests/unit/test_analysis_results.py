@@ -357,11 +357,11 @@ def test_entries_that_name_their_own_runs_are_kept_apart():
 
 
 def test_a_report_of_our_own_is_read_back_with_its_curves():
-    from lpc_ray.report.report import ReportSubject, write_report
+    from lpc_ray.report.report import ReportScope, write_report
 
     folder = Folder()
     held = outcomes(60, 41)
-    written = write_report(folder, "Harbour", FACTS, [arm(held_out=held)], BASELINES, subject=ReportSubject("r", "doc"))
+    written = write_report(folder, "Harbour", FACTS, [arm(held_out=held)], BASELINES, scope=ReportScope("r", "doc"))
     (found,) = parse_results(json.loads(folder["report.json"]), "runs/harbour/report.json")
     assert found.run == "r"
     assert found.ignored == ()
@@ -409,12 +409,12 @@ def test_the_published_runs_written_and_read_again_say_the_same():
 
 
 def test_measured_curves_written_and_read_again_say_the_same(tmp_path):
-    from lpc_ray.report.report import ReportSubject, write_report
+    from lpc_ray.report.report import ReportScope, write_report
     from lpc_ray.report.statistics.steps_to_quality import curves
 
     arms = [arm(held_out=outcomes(60, 41)), arm("new", steps=(), held_out=(), status="unfinished", num_tokens=64)]
     folder = Folder()
-    write_report(folder, "Harbour", FACTS, arms, BASELINES, subject=ReportSubject("r", "doc"))
+    write_report(folder, "Harbour", FACTS, arms, BASELINES, scope=ReportScope("r", "doc"))
     (report,) = parse_results(json.loads(folder["report.json"]), "report.json")
     whole = replace(report, curves=tuple(curves(arms)), ignored=("gpu",))
     assert [(curve.ended, len(curve.points)) for curve in whole.curves] == [

@@ -254,7 +254,7 @@ def test_a_knlp_skill_must_agree_with_its_meta_and_token_ids(tmp_path):
     got = read_foreign(tmp_path, "knlp", IDENTITY)
     assert got.metadata["init_method_canonical"] == "first_k" and got.kind == "skill"
     for change, message in (
-        ({"n_layers": 4}, "got 3, wanted the 4 that meta.json tells as n_layers"),
+        ({"n_layers": 4}, "got 3, wanted the 4 that meta.json states as n_layers"),
         ({"budget_tokens": 9}, "wanted the 9"),
         ({"prefix_token_ids_sha256": sha}, f"wanted {sha}"),
     ):

@@ -26,10 +26,10 @@ def write_report(context: RunContext) -> None:
     held_out = [case for case in plan.cases if case.split == "held_out"]
     facts = run_facts(plan, lambda: datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"))
     task = ", ".join(document.name for document in plan.documents)
-    subject = report.ReportSubject(plan.config.name, task, len(plan.source_ids))
+    scope = report.ReportScope(plan.config.name, task, len(plan.source_ids))
     induction = induction_reports(plan, run)
     rows = report.write_report(
-        run.store, title, facts, arms, baselines, held_out, subject, plan.config.report.thresholds, induction
+        run.store, title, facts, arms, baselines, held_out, scope, plan.config.report.thresholds, induction
     )
     figures = {f"held_out.{row.name}": row.score for row in rows if row.score is not None}
     tracker.end({name: run.store.read_bytes(name) for name in report.REPORT_FILES}, figures)

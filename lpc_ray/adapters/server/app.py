@@ -136,12 +136,14 @@ def demo_prefix(run: Path) -> str:
 
 def main(config: Path, description: str | None) -> None:
     """Serve by the command line until a signal comes. config: what settings have where the line names none."""
-    parser = Parser(description=description)
+    parser = Parser(prog="python -m serve.app", description=description)
     parser.add_argument("--run", type=Path, help="a finished run: its best prefix is served as 'demo'")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on; others than 127.0.0.1 need keys")
-    parser.add_argument("--port", type=_port, default=8000)
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="address to listen on (default: %(default)s); others need keys"
+    )
+    parser.add_argument("--port", type=_port, default=8000, help="(default: %(default)s)")
     parser.add_argument("setting", nargs="*", help="any field of the settings, such as replicas=2")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     with exit_on_error():
         _serve(options, config)
 

@@ -265,7 +265,7 @@ def _attention_layers(modules: dict[str, Any]) -> dict[int, Any]:
             continue
         numbers = re.findall(r"\.(\d+)\.", name)
         if len(numbers) != 1 or int(numbers[0]) in layers:
-            raise ArtifactError(f"cannot tell which layer of the prefix belongs to vLLM's attention module {name!r}")
+            raise ArtifactError(f"got no layer of the prefix that belongs to vLLM's attention module {name!r}")
         layers[int(numbers[0])] = module
     return layers
 
@@ -288,4 +288,4 @@ def _compute_dtype(layer, tensor: torch.Tensor) -> torch.dtype:
 
 
 # The name under which the seeds' vLLM branch knows its connector.
-ReasonCacheConnector = LearnedPrefixConnector
+ReasonCacheConnector = LearnedPrefixConnector  # the name in the published serving contract

@@ -32,13 +32,13 @@ __all__ = [
 
 
 def read_foreign(path: Path, format: ImportFormat, identity: ModelIdentity, layout: Layout | None = None) -> Foreign:
-    """The prefix in a foreign file or folder, as keys and values of the model `identity` tells.
+    """The prefix in a foreign file or folder, as keys and values of the model that `identity` names.
 
-    layout: of KNLP payloads whose axes cannot be told apart. Raises: ArtifactError for anything that does not fit, ConfigError
-    for a layout where the format has only one.
+    layout: of KNLP payloads whose axes cannot be distinguished. Raises: ArtifactError for anything that does not fit,
+    ConfigError for a layout where the format has only one.
     """
     if layout is not None and format != "knlp":
-        raise ConfigError(f"layout: got {layout}, wanted none for {format}, whose axes are always told apart")
+        raise ConfigError(f"layout: got {layout}, wanted none for {format}, whose axes are always distinguished")
     if not os.path.lexists(path):
         raise ArtifactError(f"{path}: does not exist")
     match format:

@@ -95,7 +95,7 @@ def _check_meta(meta: dict[str, Any], folder: Path, found: Foreign, where: str) 
     layers, tokens = found.keys.shape[:2]
     for name, got in (("n_layers", layers), ("budget_tokens", tokens)):
         if name in meta and meta[name] != got:
-            raise ArtifactError(f"{where}: got {got}, wanted the {shown(meta[name])} that meta.json tells as {name}")
+            raise ArtifactError(f"{where}: got {got}, wanted the {shown(meta[name])} that meta.json states as {name}")
     ids_file = folder / "prefix_token_ids.json"
     if not os.path.lexists(ids_file):
         return

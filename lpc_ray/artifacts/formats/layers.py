@@ -36,7 +36,7 @@ def stack(
 
     layout None: inferred from which axis has the model's number of KV heads. least: the fewest tokens a layer may have.
     Raises: ArtifactError for a layer too few or too many, a shape that is not the model's, layers of several lengths or
-    dtypes, values that are not finite, or axes that cannot be told apart.
+    dtypes, values that are not finite, or axes that cannot be distinguished.
     """
     if not isinstance(layers, (torch.Tensor, Sequence)) or isinstance(layers, (str, bytes)):
         raise ArtifactError(f"{where}: {name}: got {type(layers).__name__}, wanted one tensor per layer")

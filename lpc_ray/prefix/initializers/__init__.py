@@ -27,4 +27,4 @@ def initializer_names() -> list[str]:
 
 def load_initializer(name: str, where: str = "initializer") -> ModuleType:
     """The module of initializer `name`. Raises: ConfigError naming `where` for an unknown one."""
-    return load_plugin(__name__, "initialize", name, where)
+    return load_plugin(__name__, "initialize", name, where, "minimum_source")

@@ -53,7 +53,7 @@ class StatedCurve:
     name: str
     best: Fraction
     reached: dict[Fraction, int | None]
-    ended: str = "not told"
+    ended: str = "not stated"
     induction: str | None = None
     initializer: str | None = None
     initializer_seed: int | None = None

@@ -32,7 +32,7 @@ def against_baselines(arm: ArmRecord, row: Row, baselines: Sequence[BaselineReco
     clauses = [
         *([f"better than {listed(better)}"] if better else []),
         *([f"worse than {listed(worse)}"] if worse else []),
-        *([f"not told apart from {listed(noise)}"] if noise else []),
+        *([f"not distinguished from {listed(noise)}"] if noise else []),
     ]
     return f"{arm.name} {score_words(row)}{': ' if clauses else ''}{'; '.join(clauses)}."
 

@@ -8,14 +8,9 @@ A plan reads `needs_teacher`, so a module imports torch inside its functions. `b
 
 from types import ModuleType
 
-from lpc_ray.config.plugins import load_plugin, plugin_names
-
-
-def objective_names() -> list[str]:
-    """Every module of this package that defines `loss`."""
-    return plugin_names(__name__, "loss")
+from lpc_ray.config.plugins import load_plugin
 
 
 def load_objective(name: str, where: str = "objective") -> ModuleType:
     """The module of objective `name`. Raises: ConfigError naming `where` for an unknown one."""
-    return load_plugin(__name__, "loss", name, where)
+    return load_plugin(__name__, "loss", name, where, "needs_teacher")
