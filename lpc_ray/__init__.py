@@ -1,14 +1,14 @@
 """Learned Prefix Caches: from raw material to small trained K/V prefixes, verified and served. The rooms, in reading order:
 
     config        what a user writes: the recipe (hashed) and where it runs; loads no torch
-    sources       raw material → documents → chunks
-    induction     a family a file: what a teacher is asked about a chunk, and the traces that come of it
-    traces        traces → tokens, stored, their quality measured
     model         the frozen model without running it: files, identity, tokenizer, chat template, architecture
-    prefix        the trained thing: how it enters attention, and its initializers, a file each
-    training      objectives, a file each; packing; the loop
+    sources       raw material → documents → chunks
+    induction     one file per family: what a teacher is asked about a chunk, and the traces that come of it
+    traces        traces → tokens, stored, their quality measured
     artifacts     the LPC on disk: manifest, store, handles, other formats
-    verification  what scores an answerer, a kind a file; the sandbox; damage off the source; the gate
+    prefix        the trained thing: how it enters attention, and one file per initializer
+    training      one file per objective; packing; the learner, the stepper and the loop
+    verification  what scores an answerer, one file per kind; the sandbox; damage off the source; the gate
     run           one run: what it will do, where its files lie, what they show
     suite         many tasks: strata, promotion, one job each
     report        rows → tables, words and pages
@@ -16,7 +16,7 @@
     cli           what every job does first, and the command `lpc`
     adapters      all that knows Ray, vLLM, DeepSpeed or MLflow: stages, actors, engine, trainer, server
 
-Below them: `errors`, `records` (the nouns that rooms pass each other), `asking`, `storage`, `terminal`.
+Below them: `errors`, `records` (the nouns that rooms pass each other), `asking` (drives generators), `storage`, `terminal`.
 Imports go down the floors that pyproject.toml lists; `make check` holds them there.
 """
 

@@ -1,4 +1,4 @@
-"""Where everything of one run lies: the only module that spells a run's paths.
+"""Where everything of one run lies; `lpc_ray.report` names the files of its report.
 
 artifacts/<digest>/                    handles/<handle>.json       traces/<trace set id>/    arms/<arm id>/
 outcomes/<protocol>/                   baselines/<key>.json        off_source/<protocol>/<digest>.json
