@@ -17,18 +17,28 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")  # which also keeps `__init__` out, and n
 
 def plugin_names(package: str, defines: str) -> list[str]:
     """The modules and packages in `package` that define `defines` at their top level, sorted. Reads their text only."""
-    own = importlib.import_module(package).__path__[0]
+    return sorted(_files(package, defines))
+
+
+def _files(package: str, defines: str) -> dict[str, Path]:
+    """Plug-in → the file that defines it."""
+    own = Path(importlib.import_module(package).__path__[0])
     defined = re.compile(rf"^(?:(?:def|class) {defines}\b|{defines}\s*[:=])", re.MULTILINE)
-    files = [(file.stem, file) for file in Path(own).glob("*.py") if _NAME.fullmatch(file.stem)]
-    files += [(file.parent.name, file) for file in Path(own).glob("*/__init__.py")]
-    return sorted(name for name, file in files if defined.search(file.read_text(encoding="utf-8", errors="replace")))
+    files = {file.stem: file for file in own.glob("*.py") if _NAME.fullmatch(file.stem)}
+    files |= {file.parent.name: file for file in own.glob("*/__init__.py")}
+    texts = {name: file.read_text(encoding="utf-8", errors="replace") for name, file in files.items()}
+    return {name: files[name] for name, text in texts.items() if defined.search(text)}
 
 
 def check_plugin(package: str, defines: str, name: str, where: str) -> None:
-    """Raises: ConfigError naming `where`, unless `name` is a plug-in of `package`."""
-    names = plugin_names(package, defines)
-    if name not in names:
-        raise ConfigError(f"{where}: got {name!r}, wanted one of {', '.join(names)}{nearest(name, set(names))}")
+    """Raises: ConfigError naming `where`, unless `name` is a plug-in of `package` whose file Python can parse."""
+    files = _files(package, defines)
+    if name not in files:
+        raise ConfigError(f"{where}: got {name!r}, wanted one of {', '.join(sorted(files))}{nearest(name, set(files))}")
+    try:
+        compile(files[name].read_bytes(), files[name].name, "exec")
+    except (SyntaxError, ValueError) as error:
+        raise ConfigError(f"{where}: got {name!r}, whose module is no Python: {error}") from error
 
 
 def load_plugin(package: str, defines: str, name: str, where: str, *also: str) -> ModuleType:

@@ -48,10 +48,11 @@ def test_an_unknown_name_gets_the_nearest_one(package):
 @pytest.mark.parametrize(
     "text, reason",
     [
-        ("def loss(:\n", "SyntaxError: invalid syntax (broken.py, line 1)"),
+        ("def loss(x): ...\n\0", "no Python: source code string cannot contain null bytes"),
+        ("def loss(:\n", "no Python: invalid syntax (broken.py, line 1)"),
         ("import no_such_module\ndef loss(x): ...\n", "ModuleNotFoundError: No module named 'no_such_module'"),
         ("def loss(x): ...\n1 / 0\n", "ZeroDivisionError: division by zero"),
-        (b"def loss(x): return '\xff'\n", "SyntaxError: (unicode error)"),
+        (b"def loss(x): return '\xff'\n", "no Python: (unicode error)"),
         ("def loss(x): ...\n", "whose module defines no needs_teacher"),
     ],
 )
