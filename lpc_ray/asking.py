@@ -1,4 +1,4 @@
-"""Generators that ask the model: what induction families and verifier kinds are, and the one runner of both.
+"""Asking the model: the generators that do (induction families, verifier kinds), their one runner, and what an engine is.
 
 Such a generator yields a list of Asks, is sent the list of their Replies, and returns its result. It is sequential code that
 knows no engine; the runner keeps many of them going and answers all that is pending in one call.
@@ -7,13 +7,43 @@ knows no engine; the runner keeps many of them going and answers all that is pen
 import time
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from lpc_ray.records import Ask, Reply
 
 T = TypeVar("T")
 Asking = Generator[list[Ask], list[Reply], T]
 Generate = Callable[[list[Ask]], list[Reply]]
+
+
+class Engine(Protocol):
+    """The frozen model, in this process's event loop: with or without a prefix, with the top-k of what it generated.
+
+    `cluster.engine.kind` names the module of `lpc_ray.adapters` that makes one, by `new_engine(model, recipe, resources)`.
+
+    answered: how many replies it has given.
+    """
+
+    answered: int
+
+    async def start(self) -> "Engine":
+        """Load the model; called once. Raises: ConfigError when the engine cannot start with its settings."""
+        ...
+
+    def stop(self) -> None:
+        """End the engine's own processes."""
+
+    def is_dead(self) -> bool:
+        """Whether its own processes have ended, so that no request can be answered any more."""
+        ...
+
+    async def generate(self, asks: list[Ask]) -> list[Reply]:
+        """Replies in the order of `asks`.
+
+        Raises: ArtifactError for a prefix of another model or a missing or unfit artifact, DataError for a prompt that does
+        not fit.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ class InitializersRecipe(Strict):
     """
 
     model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, dict[str, Any] | None] = Field(init=False)  # pyright: ignore
+    __pydantic_extra__: dict[str, dict[str, Any] | None] = Field(init=False)  # pyright: ignore  # pydantic sets it, not __init__
 
     training_free: tuple[str, ...] = ()
 

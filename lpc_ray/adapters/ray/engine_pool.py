@@ -11,7 +11,7 @@ from functools import partial
 import ray
 import ray.exceptions
 
-from lpc_ray.adapters.engine import Engine
+from lpc_ray.asking import Engine
 from lpc_ray.config.job import EngineResources
 from lpc_ray.config.plugins import load_plugin
 from lpc_ray.config.recipe import ModelRecipe

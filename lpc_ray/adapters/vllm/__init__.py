@@ -1,15 +1,11 @@
 """vLLM as the engine of teacher, verifier and server."""
 
-from typing import TYPE_CHECKING
-
+from lpc_ray.asking import Engine
 from lpc_ray.config.job import EngineResources
 from lpc_ray.config.recipe import ModelRecipe
 
-if TYPE_CHECKING:
-    from lpc_ray.adapters.engine import Engine
 
-
-def new_engine(model: str, recipe: ModelRecipe, resources: EngineResources) -> "Engine":
+def new_engine(model: str, recipe: ModelRecipe, resources: EngineResources) -> Engine:
     """An engine that has not started. model: the local folder or hub id of the recipe's model."""
     from lpc_ray.adapters.vllm.engine import EngineSettings, VLLMEngine
 
