@@ -116,6 +116,8 @@ def _explain(error: ValidationError, kind: type[Strict]) -> str:
         case "value_error":
             message = problem["msg"].removeprefix("Value error, ")
             return f"{where}: {message}" if message.startswith("got ") else message
+        case "literal_error" if problem["loc"][-1] == "[key]":  # pydantic's word for a mapping's key
+            return f"unknown key {where.removesuffix('.[key]')}, wanted {context['expected']}"
         case "literal_error":
             valid = set(re.findall(r"'(.+?)'", context["expected"]))
             return f"{got}, wanted {context['expected']}{nearest(str(problem['input']), valid)}"
@@ -144,5 +146,7 @@ def _fields_at(location: tuple[int | str, ...], kind: type[Strict]) -> set[str]:
 
 
 def nearest(name: str, valid: set[str]) -> str:
-    close = difflib.get_close_matches(name, sorted(valid), n=1, cutoff=0.5)
+    """A hint at the valid name that holds `name`, else at the one most like it; empty where none is."""
+    close = [one for one in sorted(valid) if len(name) > 3 and name in one]
+    close = close or difflib.get_close_matches(name, sorted(valid), n=1, cutoff=0.5)
     return f" (did you mean {close[0]!r}?)" if close else ""

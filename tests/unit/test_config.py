@@ -15,6 +15,7 @@ from lpc_ray.artifacts.handles import ARTIFACTS, set_handle
 from lpc_ray.artifacts.store import publish
 from lpc_ray.cli.jobs import run_job
 from lpc_ray.config.job import load
+from lpc_ray.config.loading import nearest
 from lpc_ray.config.shares import size_in_tokens
 from lpc_ray.errors import ArtifactError, ConfigError, DataError, LPCError
 from lpc_ray.induction import build_family, family_names
@@ -470,3 +471,17 @@ def test_an_earlier_lpc_of_another_model_is_refused_before_anything_runs(monkeyp
 def test_a_report_counts_facts_only_where_an_answer_is_one(monkeypatch, config, fact):
     monkeypatch.chdir(ROOT)
     assert fact in run_facts(make_plan(load(ROOT / f"jobs/configs/{config}.yaml")), lambda: "now")["cases"]
+
+
+@pytest.mark.parametrize(
+    "name, hint",
+    [
+        ("prefixes", " (did you mean 'baseline_prefixes'?)"),
+        ("strided", " (did you mean 'strided_rope'?)"),
+        ("trainin", " (did you mean 'training'?)"),
+        ("lr", ""),
+        ("colour", ""),
+    ],
+)
+def test_the_hint_is_the_name_that_holds_what_was_written_else_the_one_most_like_it(name, hint):
+    assert nearest(name, {"prefix", "baseline_prefixes", "strided_rope", "training"}) == hint

@@ -82,6 +82,7 @@ def test_a_config_of_one_job_names_no_tasks():
 @pytest.mark.parametrize(
     ("override", "message"),
     [
+        ("recipe.source={paths: [x]}", "unknown key recipe.source, wanted 'model', 'prompt'"),
         ("suite.focuss=x", "unknown key suite.focuss \\(did you mean 'focus'"),
         ("suite.promotion.by=median", "suite.promotion.by: got 'median'"),
         (
