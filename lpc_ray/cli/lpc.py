@@ -114,7 +114,7 @@ def _inspect(store: Store, options: argparse.Namespace) -> None:
 
 def _reported(store: Store, digest: str) -> list[str]:
     """What a run's report says of an LPC that was an arm's best; empty where the store is no run."""
-    from lpc_ray.run.folder import REPORT
+    from lpc_ray.report.files import REPORT
 
     if not store.exists(REPORT):
         return []

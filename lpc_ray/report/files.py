@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from typing import Any, Protocol
 
+REPORT, REPORT_PAGE = "report.json", "report.html"  # of a run, which other rooms read and show
+
 
 class FolderWriter(Protocol):
     """Where the files go; `lpc_ray.storage.Store` is one."""

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from lpc_ray.config.shares import THRESHOLDS, Threshold
 from lpc_ray.records import Case
-from lpc_ray.report.files import FolderWriter, csv_bytes, json_bytes
+from lpc_ray.report.files import REPORT, REPORT_PAGE, FolderWriter, csv_bytes, json_bytes
 from lpc_ray.report.ledger.columns import columns_of
 from lpc_ray.report.ledger.ledger import ArmRecord, BaselineRecord, rows
 from lpc_ray.report.ledger.row import Row
@@ -27,7 +27,7 @@ from lpc_ray.report.words.wording import unscored_words
 
 TERMINAL_WIDTH, NAME_WIDTH, STATUS_WIDTH = 110, 34, 19
 MISSING = "-"
-REPORT_FILES = ("pareto.csv", "convergence.csv", "report.json", "report.html")
+REPORT_FILES = ("pareto.csv", "convergence.csv", REPORT, REPORT_PAGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +82,8 @@ def write_report(
     }
     folder.write_bytes("pareto.csv", csv_bytes(ParetoRow, tables.places))
     folder.write_bytes("convergence.csv", csv_bytes(ConvergenceRow, convergence(arms)))
-    folder.write_bytes("report.json", json_bytes(content))
-    folder.write_bytes(
-        "report.html", html_page(title, facts, arms, baselines, cases, tables, words, recipes, induction)
-    )
+    folder.write_bytes(REPORT, json_bytes(content))
+    folder.write_bytes(REPORT_PAGE, html_page(title, facts, arms, baselines, cases, tables, words, recipes, induction))
     return table
 
 

@@ -8,9 +8,9 @@ report.json, report.html               mlflow.db                   ray_train/, r
 from dataclasses import dataclass
 
 from lpc_ray.artifacts.handles import ARTIFACTS
+from lpc_ray.report.files import REPORT_PAGE
 from lpc_ray.storage import Store
 
-REPORT, REPORT_PAGE = "report.json", "report.html"
 _ARMS, _OUTCOMES = "arms", "outcomes"
 
 

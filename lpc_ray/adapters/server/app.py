@@ -12,7 +12,8 @@ import yaml
 
 from lpc_ray.config.loading import read
 from lpc_ray.errors import ConfigError
-from lpc_ray.run.folder import REPORT, RunFolder
+from lpc_ray.report.files import REPORT
+from lpc_ray.run.folder import RunFolder
 from lpc_ray.serving.settings import ServerSettings, server_settings
 from lpc_ray.serving.tenants import Keys
 from lpc_ray.storage import Store

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lpc_ray.errors import DataError
+from lpc_ray.report.files import REPORT
 from lpc_ray.report.ledger.row import Row, arm_key
 from lpc_ray.report.results.curves import (
     UNKNOWN,
@@ -25,7 +26,6 @@ from lpc_ray.report.results.fields import shown
 from lpc_ray.report.results.schema import ResultFile, StatedRun, result_file
 from lpc_ray.sources.text import parse_json, read_text
 
-OWN_REPORT = "report.json"
 LABELS = ("name", "note")
 TEMPORAL = ("made",)
 
@@ -134,7 +134,7 @@ def _statuses(file: ResultFile) -> dict[str, str]:
 
 def _name(path: Path) -> str:
     """A run that does not say its name goes by its file, or by its folder where the file is a report."""
-    return path.resolve().parent.name if path.name == OWN_REPORT else path.stem
+    return path.resolve().parent.name if path.name == REPORT else path.stem
 
 
 def _merged(rows: Sequence[Row], where: str) -> list[Row]:
