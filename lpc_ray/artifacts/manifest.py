@@ -43,7 +43,7 @@ class Manifest:
     provenance: dict[str, Any] = field(default_factory=dict)
     costs: dict[str, Any] = field(default_factory=dict)
     verification: dict[str, Any] = field(default_factory=dict)
-    schema_version: Literal[2] = 2
+    schema_version: Literal[3] = 3
 
     @property
     def num_bytes(self) -> int:

@@ -40,8 +40,7 @@ def digest_of_hash(
     tensor_hash: str, shape: list[int], dtype: torch.dtype, identity: ModelIdentity, frozen_tokens: int
 ) -> str:
     """`prefix_digest` of tensors whose bytes, keys before values, have the BLAKE3 hash `tensor_hash`."""
-    compared = {key: value for key, value in identity.as_dict().items() if key not in ("model_id", "revision")}
-    return digest_of(tensor_hash, shape, str(dtype), frozen_tokens, compared)
+    return digest_of(tensor_hash, shape, str(dtype), frozen_tokens, identity.compared())
 
 
 def describe(

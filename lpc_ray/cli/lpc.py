@@ -149,7 +149,7 @@ def describe(manifest: "Manifest") -> str:
         ("positions", manifest.position_rule),
         ("model", f"{who.model_id}" + (f" @ {who.revision}" if who.revision else "")),
         ("  config", who.config_hash),
-        ("  weights", who.weights_hash or "not hashed"),
+        ("  weights", who.weights_hash),
         ("  tokenizer", who.tokenizer_hash),
         ("  template", who.chat_template_hash),
         ("  rope", f"{who.rope}, up to {who.max_positions} positions"),
@@ -180,11 +180,10 @@ def _verify(store: Store, options: argparse.Namespace) -> None:
     folder = resolve_model(model)
     manifest, keys, _ = load(store, options.handle, model_identity(folder, revision))
     check_room(text_config(folder, revision), manifest.num_tokens)
-    weights = "weights" if manifest.identity.weights_hash else "weights not hashed"
     whole = (
         f"{options.handle}: whole and made for {model}: digest {manifest.digest}, {list(keys.shape)} {manifest.dtype}"
     )
-    print(printable(f"{whole}, all finite; config, {weights}, tokenizer, chat template and RoPE agree"))
+    print(printable(f"{whole}, all finite; config, weights, tokenizer, chat template and RoPE agree"))
 
 
 def _import(store: Store, options: argparse.Namespace) -> None:

@@ -29,6 +29,11 @@ def prefix_cache() -> Path:
     return model_cache().parent / "prefixes"
 
 
+def weights_cache() -> Path:
+    """The folder of what was found in weight files, so that they are read once: `$LPC_CACHE/weights`."""
+    return model_cache().parent / "weights"
+
+
 def resolve_model(model_id: str) -> str:
     """What to hand to `from_pretrained`: the prepared folder for the embedded model, else `model_id` itself."""
     if model_id == EMBEDDED_MODEL:
@@ -43,12 +48,14 @@ def model_file(model: str, name: str, revision: str | None = None) -> Path | Non
     """
     if Path(model).is_dir():
         return file if (file := Path(model) / name).exists() else None
-    from huggingface_hub import hf_hub_download
+    from huggingface_hub import hf_hub_download, try_to_load_from_cache
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
     try:
         return Path(hf_hub_download(model, name, revision=revision))
     except LocalEntryNotFoundError:
+        if isinstance(try_to_load_from_cache(model, "config.json", revision=revision), str):
+            return None  # no hub to ask, and the copy here does without
         raise
     except EntryNotFoundError:
         return None

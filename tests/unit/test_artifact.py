@@ -76,7 +76,7 @@ def test_corrupt_tensors_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", "[" * 100_000, '{"schema_version": 1}', '{"schema_version": 2, "evil": 1}']
+    "text", ["", "[]", "{}", "[" * 100_000, '{"schema_version": 1}', '{"schema_version": 3, "evil": 1}']
 )
 def test_a_malformed_manifest_is_refused(tmp_path, text):
     (tmp_path / MANIFEST_FILE).write_text(text)
@@ -106,7 +106,7 @@ def test_whatever_stands_in_a_field_the_manifest_is_right_or_refused_in_one_line
     [
         {"num_tokens": -5}, {"num_tokens": True}, {"frozen_tokens": 6}, {"provenance": []}, {"kind": {}}, {"kind": "x"},
         {"dtype": "int8"}, {"dtype": "nn"}, {"layout": "HPLD"}, {"k_max": 0}, {"digest": "../x"}, {"evil": 1},
-        {"identity": {**dataclasses.asdict(IDENTITY), "num_layers": -1}}, {"identity": []}, {"schema_version": 3},
+        {"identity": {**dataclasses.asdict(IDENTITY), "num_layers": -1}}, {"identity": []}, {"schema_version": 2},
     ],
 )  # fmt: skip
 def test_a_manifest_that_cannot_be_true_is_refused(change):

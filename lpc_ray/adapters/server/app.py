@@ -90,6 +90,7 @@ def llm_config(settings: ServerSettings):
         engine_kwargs={
             "dtype": settings.dtype,
             "revision": settings.revision,
+            "load_format": "hf",  # the files that the trainer reads, and the identity is of
             "max_model_len": settings.max_model_len,
             "max_num_seqs": settings.max_num_seqs,
             "enable_prefix_caching": True,

@@ -75,6 +75,7 @@ class VLLMEngine:
             "model": settings.model,
             "revision": settings.revision,
             "dtype": settings.dtype,
+            "load_format": "hf",  # the files that the trainer reads, and the identity is of
             "max_model_len": settings.max_model_len,
             "max_num_seqs": settings.max_num_seqs,
             "tensor_parallel_size": settings.tensor_parallel,
