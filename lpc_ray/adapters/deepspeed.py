@@ -13,7 +13,7 @@ from lpc_ray.config.job import TrainingResources
 from lpc_ray.config.recipe import TrainingRecipe
 from lpc_ray.training.learner import PrefixLearner
 from lpc_ray.training.packing import Windows
-from lpc_ray.training.stepper import MOMENTS, Stepper, new_optimizer, parameter_groups
+from lpc_ray.training.stepper import MOMENTS, Stepper, StepTaken, new_optimizer, parameter_groups
 
 
 def prepare() -> None:
@@ -66,8 +66,9 @@ class DeepSpeedStepper:
         )
         self._create_optimizer_state(0)
 
-    def step(self, micro_batches: list[Windows], global_targets: int, lr_factor: float) -> tuple[float, float]:
-        total = torch.zeros((), device=self.engine.device)
+    def step(self, micro_batches: list[Windows], global_targets: int, lr_factor: float) -> StepTaken:
+        total = torch.zeros((), dtype=torch.float64, device=self.engine.device)
+        teacher_before = self.learner.teacher_seconds
         for group in self.optimizer.param_groups:
             group["lr"] = group["peak_lr"] * lr_factor
         for number, windows in enumerate(micro_batches):
@@ -77,8 +78,11 @@ class DeepSpeedStepper:
             self.engine.backward(loss * (self.world / global_targets))
             total += loss.detach() / global_targets
         self.engine.step()
-        distributed.all_reduce(total)
-        return total.item(), float(self.engine.get_global_grad_norm() or 0.0)
+        teacher = (self.learner.teacher_seconds - teacher_before) / self.world
+        sums = torch.stack([total, torch.full_like(total, teacher)])
+        distributed.all_reduce(sums)
+        loss, teacher_seconds = sums.tolist()
+        return StepTaken(loss, float(self.engine.get_global_grad_norm() or 0.0), teacher_seconds)
 
     def prefix_tensors(self) -> tuple[torch.Tensor, torch.Tensor]:
         """The whole prefix, keys and values fp32 [L, P, H, D], on CPU; every rank must call it."""

@@ -1,8 +1,12 @@
 """What stands beside the arms: prompts with and without the source, untrained prefixes, LPCs that existed before."""
 
+from typing import Any
+
+from lpc_ray.artifacts.manifest import Manifest
 from lpc_ray.artifacts.store import stored_manifest
 from lpc_ray.records import digest_of
 from lpc_ray.report.ledger.ledger import BaselineRecord
+from lpc_ray.run.costs import recorded_costs
 from lpc_ray.run.folder import RunFolder
 from lpc_ray.run.plan import Plan
 from lpc_ray.verification.outcomes import Answerer, OutcomeStore
@@ -68,18 +72,24 @@ def baseline_records(plan: Plan, run: RunFolder) -> list[BaselineRecord]:
     """The baselines that have been verified, prompts first."""
     outcomes = OutcomeStore(run.outcomes(plan.protocol), plan.protocol)
 
-    def record(name: str, size: int, answerer: str, prefix_bytes: int) -> BaselineRecord:
+    def record(name: str, size: int, answerer: str, prefix_bytes: int = 0, **costs: Any) -> BaselineRecord:
         tune, held_out = outcomes.get(answerer, "tune") or (), outcomes.get(answerer, "held_out") or ()
-        return BaselineRecord(name, size, prefix_bytes, tune, held_out)
+        return BaselineRecord(name, size, prefix_bytes, tune, held_out, **costs)
 
-    found = [record(name, size, answerer.name, 0) for name, size, answerer in prompt_baselines(plan)]
-    keys = [(untrained_name(name), untrained_key(plan, name, size)) for name, size in untrained(plan)]
-    for name, key in keys + [(handle, library_key(plan, handle)) for handle in library_handles(plan)]:
-        digest = baseline_digest(run, key)
-        if digest is not None:
-            manifest = stored_manifest(run.artifacts, digest)
-            found.append(record(name, manifest.num_tokens, digest, manifest.num_bytes))
+    found = [record(name, size, answerer.name) for name, size, answerer in prompt_baselines(plan)]
+    for name, size in untrained(plan):
+        if (manifest := _remembered(run, untrained_key(plan, name, size))) is not None:
+            found.append(record(untrained_name(name), manifest.num_tokens, manifest.digest, manifest.num_bytes))
+    for handle in library_handles(plan):
+        if (manifest := _remembered(run, library_key(plan, handle))) is not None:
+            costs = recorded_costs(manifest)
+            found.append(record(handle, manifest.num_tokens, manifest.digest, manifest.num_bytes, costs=costs))
     return [baseline for baseline in found if baseline.tune or baseline.held_out]
+
+
+def _remembered(run: RunFolder, key: str) -> Manifest | None:
+    digest = baseline_digest(run, key)
+    return None if digest is None else stored_manifest(run.artifacts, digest)
 
 
 def shorter_sizes(plan: Plan) -> list[int]:

@@ -14,7 +14,10 @@ _STEP, _STATE = "step-", "state.safetensors"
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A published step: `digest` names its artifact; `loss` is the mean per target of the last step before it."""
+    """A published step: `digest` names its artifact; `loss` is the mean per target of the last step before it.
+
+    training_seconds, teacher_pass_seconds: since step 0, apart from each other; None: not measured.
+    """
 
     step: int
     digest: str
@@ -23,6 +26,7 @@ class Checkpoint:
     targets_seen: int
     tokens_seen: int
     training_seconds: float
+    teacher_pass_seconds: float | None = None
 
 
 class ArmStore:

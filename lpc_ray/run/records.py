@@ -4,19 +4,17 @@ from dataclasses import fields
 from typing import Any
 
 from lpc_ray.artifacts.store import stored_manifest
-from lpc_ray.config.recipe import GENERAL
 from lpc_ray.errors import DataError
 from lpc_ray.records import Tally
 from lpc_ray.report.ledger.figures import OffSource, RecipeAxes
 from lpc_ray.report.ledger.ledger import ArmRecord, StepScore, best_step
 from lpc_ray.run.arms import Arm
 from lpc_ray.run.checkpoints import ArmStore
+from lpc_ray.run.costs import trace_costs
 from lpc_ray.run.damage import damage_of
 from lpc_ray.run.folder import RunFolder
 from lpc_ray.run.plan import Plan
-from lpc_ray.run.trace_quality import induction_record
 from lpc_ray.serving.observed import observed_requests
-from lpc_ray.traces.store import TraceStore
 from lpc_ray.verification.outcomes import OutcomeStore, Verifier
 
 OFF_SOURCE_FIELDS = tuple(one.name for one in fields(OffSource) if one.name != "gate")
@@ -47,6 +45,7 @@ def step_scores(run: RunFolder, arm: Arm, outcomes: OutcomeStore) -> tuple[StepS
                     total=tune.total,
                     training_seconds=checkpoint.training_seconds,
                     digest=checkpoint.digest,
+                    teacher_pass_seconds=checkpoint.teacher_pass_seconds,
                 )
             )
     return tuple(scores)
@@ -60,7 +59,6 @@ def arm_record(plan: Plan, run: RunFolder, arm: Arm) -> ArmRecord:
         scores = tuple(score for score in scores if score.step <= end["step"])
     best = best_step(scores)
     checkpoints = {checkpoint.step: checkpoint for checkpoint in ArmStore(run.arm(arm.id)).checkpoints()}
-    traces = trace_counts(plan, run, arm)
     held_out = (outcomes.get(best.digest, "held_out") or ()) if best else ()
     return ArmRecord(
         name=arm.name,
@@ -71,10 +69,7 @@ def arm_record(plan: Plan, run: RunFolder, arm: Arm) -> ArmRecord:
         steps=scores,
         held_out=held_out,
         prefix_bytes=_prefix_bytes(run, best.digest) if best else 0,
-        trace_generation_seconds=traces["seconds"],
-        teacher_tokens=traces["teacher_tokens"],
-        trace_rows=traces["rows"],
-        dropped_rows=traces["dropped"],
+        **trace_costs(run, arm, plan.config.recipe.training),
         target_tokens_seen=checkpoints[scores[-1].step].targets_seen if scores else 0,
         expected_requests=plan.config.report.expected_requests,
         observed_requests=_observed(plan).get(arm.name),
@@ -103,23 +98,6 @@ def check_reportable(plan: Plan, run: RunFolder, arms: list[ArmRecord]) -> None:
             raise DataError(
                 f"{run}: arm {arm.name} has ended, but its scores are missing from outcomes/{plan.protocol}"
             )
-
-
-def trace_counts(plan: Plan, run: RunFolder, arm: Arm) -> dict[str, Any]:
-    """Counts of the traces an arm trains on, and `seconds`: the time their induction took over all sessions.
-
-    Where `training.teacher_tokens` takes part of the source's trace set, the counts are of that part, the seconds of all.
-    """
-    summed: dict[str, Any] = {"rows": 0, "teacher_tokens": 0, "seconds": 0.0, "dropped": {}}
-    for one in arm.trace_sets:
-        budget = None if one.family == GENERAL else plan.config.recipe.training.teacher_tokens
-        counts = TraceStore(run.traces(one.id)).summary(budget)
-        summed["rows"] += counts["rows"]
-        summed["teacher_tokens"] += counts["teacher_tokens"]
-        summed["seconds"] += induction_record(run, one).get("seconds", 0.0)
-        for reason, count in counts["dropped"].items():
-            summed["dropped"][reason] = summed["dropped"].get(reason, 0) + count
-    return summed
 
 
 def _observed(plan: Plan) -> dict[str, int]:

@@ -3,6 +3,7 @@
 Shape letters: N targets, M of them taught, V vocabulary, E hidden size; W S R T as in `packing`, L P H D as in `prefix`.
 """
 
+import time
 from functools import cache
 
 import torch
@@ -21,7 +22,7 @@ class PrefixLearner(nn.Module):
 
     The backbone is held outside the module tree, so that an optimizer and a checkpoint see the prefix alone;
     `shard_backbone` puts it inside, for a backend that shards it. It is the teacher too where the recipe has targets
-    recomputed.
+    recomputed; `teacher_seconds` is what its passes have taken here, 0 where the traces hold the targets.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class PrefixLearner(nn.Module):
         self.prefix = prefix
         self.objective = load_objective(objective)
         self.recipe = recipe
+        self.teacher_seconds = 0.0
         self._outside = [backbone]
         if shard_backbone:
             self.backbone = backbone
@@ -66,7 +68,17 @@ class PrefixLearner(nn.Module):
         if self.recipe.teacher_targets == "stored":
             ids, logprobs = (torch.from_numpy(one).to(device) for one in (windows.topk_ids, windows.topk_logprobs))
             return soft_targets(logprobs, self.recipe), ids
-        return teacher_targets(teacher_logits(self._outside[0], windows), self.recipe)
+        started = _now(device)
+        targets = teacher_targets(teacher_logits(self._outside[0], windows), self.recipe)
+        self.teacher_seconds += _now(device) - started
+        return targets
+
+
+def _now(device: torch.device) -> float:
+    """Seconds on this process's clock, once the device has done what it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
 
 
 @torch.no_grad()

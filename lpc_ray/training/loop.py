@@ -24,7 +24,10 @@ def lr_factor(step: int, recipe: TrainingRecipe) -> float:
 
 @dataclass
 class Progress:
-    """Where a training run stands; `loss` is the mean per target of the last step, None before the first."""
+    """Where a training run stands; `loss` is the mean per target of the last step, None before the first.
+
+    teacher_pass_seconds: of teacher passes made while training, no part of training_seconds.
+    """
 
     step: int = 0
     loss: float | None = None
@@ -32,6 +35,7 @@ class Progress:
     targets_seen: int = 0
     tokens_seen: int = 0
     training_seconds: float = 0.0
+    teacher_pass_seconds: float = 0.0
     losses: list[float] = field(default_factory=list)
 
 
@@ -67,12 +71,14 @@ def train(
         step = progress.step + 1
         targets = sum(int(row.is_target.sum()) for row in chosen)
         micro_batches = _share_of_rank(chosen, stepper.rank, stepper.world, recipe)
-        progress.loss, progress.grad_norm = stepper.step(micro_batches, targets, lr_factor(step, recipe))
+        taken = stepper.step(micro_batches, targets, lr_factor(step, recipe))
+        progress.loss, progress.grad_norm = taken.loss, taken.grad_norm
         progress.losses.append(progress.loss)
         progress.step = step
         progress.targets_seen += targets
         progress.tokens_seen += sum(len(row.token_ids) for row in chosen)
-        progress.training_seconds += time.perf_counter() - started
+        progress.training_seconds += time.perf_counter() - started - taken.teacher_seconds
+        progress.teacher_pass_seconds += taken.teacher_seconds
         if after_step is not None:
             after_step(progress)
         if step in checkpoints and not at_checkpoint(progress):

@@ -1,6 +1,6 @@
 """What takes an optimizer step: the protocol of training backends, and a plain one in this process."""
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import nn
@@ -24,14 +24,22 @@ def new_optimizer(groups: list[dict]) -> torch.optim.Optimizer:
     return torch.optim.AdamW(groups, weight_decay=0.0)
 
 
+class StepTaken(NamedTuple):
+    """`loss`: the global mean per target before the step. `teacher_seconds`: of teacher passes, a mean over the ranks."""
+
+    loss: float
+    grad_norm: float
+    teacher_seconds: float
+
+
 class Stepper(Protocol):
     """One rank's share of a training run: backward and optimizer step over its micro-batches, and the state to resume from."""
 
     rank: int
     world: int
 
-    def step(self, micro_batches: list[Windows], global_targets: int, lr_factor: float) -> tuple[float, float]:
-        """One optimizer step. Returns the global mean loss per target before it, and the gradient norm."""
+    def step(self, micro_batches: list[Windows], global_targets: int, lr_factor: float) -> StepTaken:
+        """One optimizer step; every rank gets the same figures."""
         ...
 
     def state(self) -> dict[str, torch.Tensor]:
@@ -78,9 +86,9 @@ class PlainStepper:
         self.optimizer = new_optimizer(parameter_groups(learner.prefix, recipe))
         self.clip_norm = recipe.clip_norm
 
-    def step(self, micro_batches: list[Windows], global_targets: int, lr_factor: float) -> tuple[float, float]:
+    def step(self, micro_batches: list[Windows], global_targets: int, lr_factor: float) -> StepTaken:
         self.optimizer.zero_grad(set_to_none=True)
-        total = 0.0
+        total, teacher_before = 0.0, self.learner.teacher_seconds
         for windows in micro_batches:
             loss = self.learner(windows) / global_targets
             loss.backward()
@@ -89,7 +97,7 @@ class PlainStepper:
         for group in self.optimizer.param_groups:
             group["lr"] = group["peak_lr"] * lr_factor
         self.optimizer.step()
-        return total, float(norm)
+        return StepTaken(total, float(norm), self.learner.teacher_seconds - teacher_before)
 
     def state(self) -> dict[str, torch.Tensor]:
         keys, values = (tensor.detach().cpu().clone() for tensor in self.learner.prefix.full())

@@ -75,7 +75,7 @@ def _run(objective, stage, interrupt_at):
         progress = train(stepper, traces, RECIPE, 7, Progress(step=progress.step), lambda _: True)
         losses, state = losses + progress.losses, stepper.state()
         stepper.close()
-    return {"losses": losses, "trainable": trainable, **state}
+    return {"losses": losses, "trainable": trainable, "teacher": progress.teacher_pass_seconds, **state}
 
 
 def _reference(objective):
@@ -97,6 +97,7 @@ def test_two_workers_under_zero_equal_one_process_in_plain_torch(results, case):
     losses, (keys, values) = _reference(case[0])
     assert got["trainable"] == ["prefix.keys", "prefix.values"]
     assert got["losses"] == pytest.approx(losses, rel=1e-4)
+    assert got["teacher"] > 0 if case[0] == "recomputed" else got["teacher"] == 0
     assert (keys - _learner(case[0]).prefix.full()[0]).abs().max() > 0.05
     torch.testing.assert_close(got["keys"], keys, atol=2e-4, rtol=1e-3)
     torch.testing.assert_close(got["values"], values, atol=2e-4, rtol=1e-3)

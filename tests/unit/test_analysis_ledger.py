@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, bootstrap, fisher_exact
 
+from lpc_ray.artifacts.manifest import Manifest
 from lpc_ray.config.shares import parse_share
 from lpc_ray.errors import ConfigError, DataError
 from lpc_ray.records import Outcome
@@ -17,6 +18,8 @@ from lpc_ray.report.statistics.seed_spread import spreads
 from lpc_ray.report.statistics.steps_to_quality import convergence, curves, steps_to_quality
 from lpc_ray.report.words.findings import findings
 from lpc_ray.report.words.verdicts import only_difference, recipe_choices
+from lpc_ray.run.costs import recorded_costs
+from tests.tiny import IDENTITY
 
 
 def outcomes(marks: str, protocol: str = "greedy") -> tuple[Outcome, ...]:
@@ -130,6 +133,17 @@ def test_a_row_carries_the_best_steps_tune_score_and_digest_and_the_whole_traini
     assert (row.best_step, row.tune_passed, row.tune_total, row.digest) == (10, 9, 24, "digest-1")
     assert row.training_seconds == 10.0
     assert (row.prompt_tokens, row.generated_tokens, row.request_tokens) == (40, 10, 50)
+
+
+def test_a_cost_is_what_was_measured_and_missing_where_nothing_was():
+    timed = tuple(replace(step, teacher_pass_seconds=0.5 * step.step) for step in steps(0, 3, 9))
+    timed_row, untimed_row = rows([replace(ARM, name="timed", steps=timed), ARM], [])
+    assert (timed_row.teacher_pass_seconds, timed_row.offline_seconds) == (10.0, 2.0 + 10.0 + 10.0)
+    assert (untimed_row.teacher_pass_seconds, untimed_row.offline_seconds) == (None, None)
+    [prompt] = rows([], [NO_CONTEXT])
+    assert (prompt.trace_generation_seconds, prompt.training_seconds, prompt.offline_seconds) == (0, 0, 0)
+    [library] = rows([], [replace(NO_CONTEXT, name="theirs", costs={"training_seconds": 7.0})])
+    assert (library.training_seconds, library.teacher_pass_seconds, library.offline_seconds) == (7.0, None, None)
 
 
 def test_verdicts_that_are_no_pass_or_fail_are_shown_and_not_aggregated():
@@ -352,3 +366,15 @@ def test_fishers_test_and_the_bootstrap_are_scipys():
     assert bootstrap_mean([0.1, 0.5, 0.9]) == (drawn.low, drawn.high)
     assert bootstrap_mean([0.5]) is None
     assert bootstrap_mean([0.0] * 4) is None, "four failures are not certainty"
+
+
+def test_only_numbers_count_among_the_costs_that_a_foreign_manifest_states():
+    stated = {
+        "training_seconds": 3.0,
+        "teacher_tokens": 5,
+        "who": "us",
+        "trace_rows": True,
+        "teacher_pass_seconds": -1.0,
+    }
+    manifest = Manifest("0" * 32, IDENTITY, 4, 1, "float32", costs=stated)
+    assert recorded_costs(manifest) == {"training_seconds": 3.0, "teacher_tokens": 5}

@@ -11,10 +11,11 @@ from lpc_ray.errors import DataError, StorageError
 from lpc_ray.records import Outcome
 from lpc_ray.report.report import write_report
 from lpc_ray.run.checkpoints import ArmStore, Checkpoint
+from lpc_ray.run.costs import trace_costs
 from lpc_ray.run.folder import RunFolder
 from lpc_ray.run.plan import make_plan
-from lpc_ray.run.records import arm_record, check_reportable, trace_counts
-from lpc_ray.run.trace_quality import add_induction_seconds, induction_reports, judge_induction
+from lpc_ray.run.records import arm_record, check_reportable
+from lpc_ray.run.trace_quality import INDUCTION_FILE, add_induction_seconds, induction_reports, judge_induction
 from lpc_ray.storage import Store
 from lpc_ray.traces.inducer import Inducer
 from lpc_ray.traces.store import TraceStore
@@ -64,11 +65,14 @@ def test_induction_is_recorded_judged_and_counted_up_to_the_budget(plan, tmp_pat
         "the engine's tokens, not the text, are judged"
     )
     assert records["general"]["quality"]["grounding"] is None
-    counts = trace_counts(plan, run, arm)
-    assert counts["teacher_tokens"] == 30 + 6 and counts["rows"] == 5 + 2 and counts["seconds"] == 6.0
+    counts = trace_costs(run, arm, plan.config.recipe.training)
+    assert counts["teacher_tokens"] == 30 + 6 and counts["trace_rows"] == 5 + 2
+    assert counts["trace_generation_seconds"] == 6.0
     write_report(run.store, "t", {}, [], [], induction=induction_reports(plan, run))
     assert "general" in run.store.read_bytes("report.html").decode()
     assert [record["family"] for record in run.store.read_json("report.json")["induction"]] == ["ss", "general"]
+    run.traces(arm.traces).remove(INDUCTION_FILE)
+    assert trace_costs(run, arm, plan.config.recipe.training)["trace_generation_seconds"] is None, "half is not known"
 
 
 def test_a_report_of_no_arm_or_of_missing_scores_is_refused(plan, tmp_path):

@@ -1,5 +1,6 @@
 """Schedule, batches, packing and resuming."""
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -10,11 +11,13 @@ from hypothesis import strategies as st
 from lpc_ray.config.recipe import TrainingRecipe
 from lpc_ray.errors import DataError
 from lpc_ray.prefix.attention import Prefix, attach
+from lpc_ray.training import learner as learner_module
 from lpc_ray.training.learner import PrefixLearner
 from lpc_ray.training.loop import Progress, lr_factor, train
+from lpc_ray.training.objectives.base import rows_for
 from lpc_ray.training.packing import batches, collate, pack
-from lpc_ray.training.stepper import PlainStepper
-from tests.tiny import rows, tiny_model
+from lpc_ray.training.stepper import PlainStepper, StepTaken
+from tests.tiny import rows, taught_rows, tiny_model
 
 
 def _prefix(tokens: int = 5) -> Prefix:
@@ -55,7 +58,7 @@ def test_resuming_gives_the_same_batches_as_never_stopping():
 
         def step(self, micro_batches, global_targets, lr_factor):
             self.seen.append((global_targets, lr_factor, [batch.token_ids.tolist() for batch in micro_batches]))
-            return 1.0, 0.0
+            return StepTaken(1.0, 0.0, 0.0)
 
     steps = []
     train(Recorder(whole), traces, recipe, 5, Progress(), lambda _: True, after_step=lambda now: steps.append(now.step))
@@ -148,3 +151,25 @@ def test_a_plain_stepper_that_continues_from_a_saved_state_equals_one_that_never
     assert stopped.losses + resumed.losses == pytest.approx(losses)
     for name, tensor in whole.state().items():
         torch.testing.assert_close(second.state()[name], tensor)
+
+
+@pytest.mark.parametrize(("targets", "passes"), [("stored", 0), ("recomputed", 4)])
+def test_a_teachers_passes_are_timed_apart_from_training(targets, passes, monkeypatch):
+    recipe = TrainingRecipe(steps=4, batch_tokens=60, window_tokens=40, teacher_targets=targets)
+    quick = learner_module.teacher_logits
+
+    def slow(*given):
+        time.sleep(0.5)
+        return quick(*given)
+
+    monkeypatch.setattr(learner_module, "teacher_logits", slow)
+    stepper = PlainStepper(PrefixLearner(attach(tiny_model()), _prefix(), "kl", recipe), recipe)
+    started = time.perf_counter()
+    traces = rows_for("kl", taught_rows(9), recipe)
+    progress = train(stepper, traces, recipe, 5, Progress(), lambda _: True)
+    took = time.perf_counter() - started
+    if not passes:
+        assert progress.teacher_pass_seconds == 0.0
+    assert 0.5 * passes <= progress.teacher_pass_seconds
+    assert progress.training_seconds <= took - 0.5 * passes
+    assert progress.training_seconds + progress.teacher_pass_seconds <= took

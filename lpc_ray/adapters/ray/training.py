@@ -19,6 +19,7 @@ from lpc_ray.config.recipe import Recipe
 from lpc_ray.prefix.starts import Starts
 from lpc_ray.run.arms import Arm
 from lpc_ray.run.checkpoints import ArmStore, Checkpoint
+from lpc_ray.run.costs import measured, trace_costs
 from lpc_ray.run.folder import RunFolder
 
 if TYPE_CHECKING:
@@ -156,6 +157,7 @@ def _train_arm(setup: GroupSetup, desk: Any, arm: Arm, backbone: Any, backend: "
         desk=desk,
         arm=arm,
         identity=identity,
+        trace_costs=trace_costs(setup.run, arm, training),
         provenance={
             "induction": arm.induction,
             "induction_seed": arm.induction_seed,
@@ -194,6 +196,7 @@ class _Publishing:
     desk: Any
     arm: Arm
     identity: Any
+    trace_costs: dict[str, Any]
     provenance: dict[str, Any]
 
     def __call__(self, stepper, progress) -> bool:
@@ -215,7 +218,14 @@ class _Publishing:
                 "tokens_seen": progress.tokens_seen,
                 "targets_seen": progress.targets_seen,
             },
-            costs={"training_seconds": progress.training_seconds},
+            costs=measured(
+                {
+                    **self.trace_costs,
+                    "training_seconds": progress.training_seconds,
+                    "teacher_pass_seconds": progress.teacher_pass_seconds,
+                    "target_tokens_seen": progress.targets_seen,
+                }
+            ),
         )
         checkpoint = Checkpoint(
             step=progress.step,
@@ -225,6 +235,7 @@ class _Publishing:
             targets_seen=progress.targets_seen,
             tokens_seen=progress.tokens_seen,
             training_seconds=progress.training_seconds,
+            teacher_pass_seconds=progress.teacher_pass_seconds,
         )
         arms = ArmStore(run.arm(self.arm.id))
         counters = asdict(progress)

@@ -118,7 +118,12 @@ COLUMNS = (
         over_tasks="sum",
         spellings=("induction_seconds", "trace_seconds"),
     ),
-    Column("teacher_pass_seconds", over_tasks="sum", spellings=("teacher_seconds",)),
+    Column(
+        "teacher_pass_seconds",
+        {"once": Shown("teacher passes, s", ONE)},
+        over_tasks="sum",
+        spellings=("teacher_seconds",),
+    ),
     Column("teacher_tokens", {"once": Shown("teacher tokens")}, over_tasks="sum"),
     Column("trace_rows", {"once": Shown("rows")}),
     Column("dropped_rows", {"once": Shown("dropped", _dropped, style="", missing="none")}),

@@ -4,19 +4,25 @@
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Literal
+from typing import Any, Literal
 
 from lpc_ray.errors import DataError
 from lpc_ray.records import Outcome, Tally
 from lpc_ray.report.ledger.figures import Costs, OffSource, RecipeAxes
 from lpc_ray.report.ledger.row import Row, held_out_fields
 
+MADE_OFFLINE = ("trace_generation_seconds", "teacher_pass_seconds", "training_seconds", "teacher_tokens")
+
 
 @dataclass(frozen=True, slots=True)
 class StepScore:
-    """A checkpoint verified on the tune cases. `training_seconds`: spent since step 0, verification not included."""
+    """A checkpoint verified on the tune cases.
+
+    training_seconds, teacher_pass_seconds: spent since step 0, apart from each other, verification not included; None: not
+    measured.
+    """
 
     step: int
     loss: float | None
@@ -24,13 +30,13 @@ class StepScore:
     total: int
     training_seconds: float
     digest: str
+    teacher_pass_seconds: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class ArmRecord(RecipeAxes, Costs, OffSource):
     """One arm of the sweep, `steps` ascending. `held_out`: the outcomes of `best_step(steps)`; may be empty.
 
-    The teacher's log-probs come with the traces, so that no time is spent on passes of its own.
     Raises: DataError when the steps are not strictly ascending.
     """
 
@@ -50,7 +56,8 @@ class ArmRecord(RecipeAxes, Costs, OffSource):
 
 @dataclass(frozen=True, slots=True)
 class BaselineRecord:
-    """What no arm of this sweep trained. `num_tokens`: of the prefix or of the truncated document.
+    """What no arm of this sweep trained. `num_tokens`: of the prefix or of the truncated document. `costs`: of making it, as
+    far as they are known; nothing was generated or trained for a prompt or an untrained prefix.
 
     name: no_context, full_document, truncated, text_prefill, the initializer of another untrained prefix, or the handle of
     an LPC that existed before.
@@ -61,6 +68,7 @@ class BaselineRecord:
     prefix_bytes: int
     tune: tuple[Outcome, ...]
     held_out: tuple[Outcome, ...]
+    costs: Mapping[str, Any] = field(default_factory=lambda: dict.fromkeys(MADE_OFFLINE, 0))
 
 
 def best_step(steps: Sequence[StepScore]) -> StepScore | None:
@@ -105,7 +113,7 @@ def _arm_row(arm: ArmRecord) -> Row:
         tune_passed=best.passed if best else None,
         tune_total=best.total if best else None,
         placeholders_counted="no",
-        teacher_pass_seconds=0.0,
+        teacher_pass_seconds=arm.steps[-1].teacher_pass_seconds if arm.steps else None,
         training_seconds=arm.steps[-1].training_seconds if arm.steps else None,
         digest=best.digest if best else None,
         **{**shared, "prefix_bytes": arm.prefix_bytes or None},
@@ -124,10 +132,7 @@ def _baseline_row(baseline: BaselineRecord, is_sized: bool) -> Row:
         tune_total=tune.total or None,
         prefix_bytes=baseline.prefix_bytes,
         placeholders_counted="no",
-        trace_generation_seconds=0.0,
-        teacher_pass_seconds=0.0,
-        training_seconds=0.0,
-        teacher_tokens=0,
+        **{name: baseline.costs.get(name) for name in MADE_OFFLINE},
         **held_out_fields(baseline.held_out),
     )
 

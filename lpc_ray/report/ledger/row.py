@@ -36,7 +36,8 @@ class Row(OffSource, Costs, RecipeAxes, Named):  # fields stand in files from th
     prompt_tokens, generated_tokens, request_tokens: means over the counted held-out requests, the last one their sum.
     request_seconds: their mean, with as many requests at once as the engine takes. placeholders_counted: whether
     prompt_tokens include the prefix's.
-    teacher_pass_seconds: of a pass of its own; 0 where the teacher's log-probs come with the traces.
+    teacher_pass_seconds: of passes that training had the teacher make, measured; 0 where there were none because the
+    teacher's log-probs came with the traces, whose generation is their cost.
     training_seconds: of the whole arm, not only up to `best_step`. digest: of the artifact at `best_step`.
     """
 
