@@ -13,9 +13,10 @@ from lpc_ray.errors import ConfigError
 from lpc_ray.run.checkpoints import ArmStore
 from lpc_ray.run.folder import RunFolder
 from lpc_ray.run.plan import Plan, make_plan
+from lpc_ray.sources.folder import in_words
 from lpc_ray.storage import Store, absolute, check_url
 from lpc_ray.suite.jobs import focus_job, load_many, patient_jobs
-from lpc_ray.terminal import Parser, exit_on_error
+from lpc_ray.terminal import Parser, exit_on_error, printable
 
 DEFAULT_CONFIG = Path(__file__).resolve().parents[2] / "jobs" / "configs" / "pi_scale.cpu.yaml"
 _UPLOADED_COPY = "runtime_resources/working_dir_files"
@@ -56,6 +57,7 @@ def run_job(
             print(
                 f"{config.name}: {len(plan.arms)} arms, a source of {tokens} tokens, {cases} cases → {run}", flush=True
             )
+            _show_left_out(plan)
             work(plan, run)
 
 
@@ -110,7 +112,9 @@ def _count(text: str) -> int:
 def _show(plan: Plan, run: RunFolder) -> None:
     print(yaml.safe_dump(plan.config.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
     print(f"fingerprint  {plan.fingerprint}\nprotocol     {plan.protocol}\nrun          {run}")
-    print(f"source       {len(plan.documents)} document(s), {len(plan.source_ids)} tokens; {len(plan.cases)} cases\n")
+    print(f"source       {len(plan.documents)} document(s), {len(plan.source_ids)} tokens; {len(plan.cases)} cases")
+    _show_left_out(plan)
+    print()
     for line in plan.benchmark.caveats():
         print(line)
     for number, arm in enumerate(plan.arms, start=1):
@@ -119,3 +123,8 @@ def _show(plan: Plan, run: RunFolder) -> None:
         parts = [name for name in run.traces(arm.traces).names() if name.endswith(".parquet")]
         state = "ended" if store.has_ended(plan.protocol) else f"at step {steps[-1]}" if steps else "new"
         print(f"arm {number:>2}  {arm.name:<40} {arm.id[:12]}  {state}, traces: {'some' if parts else 'none'}")
+
+
+def _show_left_out(plan: Plan) -> None:
+    for line in in_words(plan.left_out):
+        print(f"left out     {printable(line)}", flush=True)

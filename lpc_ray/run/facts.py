@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lpc_ray.run.plan import Plan
+from lpc_ray.sources.folder import in_words
 
 
 def run_facts(plan: Plan, when: Callable[[], str]) -> dict[str, Any]:
@@ -11,6 +12,7 @@ def run_facts(plan: Plan, when: Callable[[], str]) -> dict[str, Any]:
     config, recipe = plan.config, plan.config.recipe
     return {
         "document": ", ".join(document.name for document in plan.documents),
+        **({"left out of the source": "; ".join(in_words(plan.left_out))} if plan.left_out else {}),
         "document tokens": len(plan.source_ids),
         "model": recipe.model.id,
         "dtype": recipe.model.dtype,

@@ -19,7 +19,8 @@ from lpc_ray.prefix.starts import Starts, read_starts
 from lpc_ray.records import Case, Document
 from lpc_ray.run.arms import Arm, TraceSet, arms, fingerprint
 from lpc_ray.serving.observed import observed_requests
-from lpc_ray.sources.documents import read_documents
+from lpc_ray.sources.documents import read_sources
+from lpc_ray.sources.folder import LeftOut
 from lpc_ray.storage import Store, open_store
 from lpc_ray.traces.inducer import InductionTask
 from lpc_ray.training.objectives import load_objective
@@ -35,11 +36,14 @@ ADAPTERS = "lpc_ray.adapters"  # whose modules are looked up by name and not imp
 
 @dataclass(frozen=True)
 class Plan:
-    """What a job will do. `starts.source_ids`: the source's token ids, documents in order."""
+    """What a job will do. `starts.source_ids`: the source's token ids, documents in order. `left_out`: what its folders hold
+    besides.
+    """
 
     config: JobConfig
     fingerprint: str
     documents: list[Document]
+    left_out: list[LeftOut]
     benchmark: Benchmark
     off_source: OffSourceBenchmark | None
     families: dict[str, Family]
@@ -136,7 +140,8 @@ def make_plan(config: JobConfig, unsandboxed: bool = False) -> Plan:
     check_plugin(ADAPTERS, "new_stepper", config.cluster.training.backend, "cluster.training.backend")
     recipe = config.recipe
     families = {name: build_family(name, settings) for name, settings in recipe.induction.families.items()}
-    documents = read_documents(recipe.source.paths)
+    sources = read_sources(recipe.source.paths)
+    documents = sources.documents
     benchmark = build_benchmark(recipe.verification)
     benchmark = benchmark.without_sandbox() if unsandboxed else benchmark
     for name, family in families.items():
@@ -162,6 +167,7 @@ def make_plan(config: JobConfig, unsandboxed: bool = False) -> Plan:
         config=config,
         fingerprint=fingerprint(recipe),
         documents=documents,
+        left_out=sources.left_out,
         benchmark=benchmark,
         off_source=load_off_source(Path(recipe.off_source.cases)) if recipe.off_source else None,
         families=families,

@@ -39,7 +39,7 @@ def inputs_of(environment: Path) -> tuple[str, list[tuple[Path, str]]]:
 
 def _lines(dockerfile: Path) -> Iterator[tuple[str, str, str]]:
     """(place, WORKDIR or COPY, what follows) in order; a backslash at a line's end joins the next one to it."""
-    text = _COMMENT.sub("", read_text(dockerfile, "skillsbench").replace("\r\n", "\n"))
+    text = _COMMENT.sub("", read_text(dockerfile, "skillsbench"))
     for line in _CONTINUED.sub(" ", text).splitlines():
         command, rest = _first(line)
         if command.upper() in ("WORKDIR", "COPY"):

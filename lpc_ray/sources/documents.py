@@ -2,43 +2,104 @@
 
 import random
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from lpc_ray.errors import DataError
 from lpc_ray.records import Chunk, Document, digest_of
 from lpc_ray.sources import gsm8k, longhealth
-from lpc_ray.sources.skillsbench import loaded_skills
-from lpc_ray.sources.text import read_text
+from lpc_ray.sources.folder import TEXT_SUFFIXES, LeftOut, in_words, texts_in
+from lpc_ray.sources.skillsbench import SKILL_FILE, loaded, skill_files
+from lpc_ray.sources.text import read_text, spelled
 
-TEXT_SUFFIXES = (".txt", ".md", ".markdown", ".rst")
+MOST_BYTES = 32 * 1024**2  # of all sources: as tokens they take 150 times as much memory
 Encode = Callable[[str], list[tuple[int, int]]]
 
 
-def read_documents(paths: Iterable[str | Path]) -> list[Document]:
-    """One Document per text or Markdown file; a folder stands for all such files below it, in the order of their paths.
+@dataclass(frozen=True)
+class Sources:
+    """`documents`: in the order of the paths named. `left_out`: what lies in the folders named and is in no document."""
 
-    A folder of skills (NAME/SKILL.md), or a SkillsBench task that has one, is one Document: its skills as they are loaded
-    into a prompt. `FILE#PART` is a part of a data set: of GSM8K's JSONL the first PART problems, of LongHealth's JSON the
-    record of patient PART.
-    Raises: DataError for a path that does not exist, a folder without such files, a file that is empty or
+    documents: list[Document] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)
+
+
+def read_sources(paths: Iterable[str | Path]) -> Sources:
+    """One Document per text or Markdown file; a folder stands for all such files below it, in the order of their paths, but
+    for what is hidden, ignored by `.gitignore` or `.ignore`, made by a tool, or empty.
+
+    A folder's skills (NAME/SKILL.md) are one Document, before its other files: they are as they are loaded into a prompt. Of
+    a SkillsBench task that has skills they are all that is read. `FILE#PART`, where no file has that whole name, is a part of
+    a data set: of GSM8K's JSONL the first PART problems, of LongHealth's JSON the record of patient PART.
+    Raises: DataError for a path that does not exist, a folder without such files, a file that is empty, too large or
     no UTF-8 text, or two with the same text.
     """
-    documents = []
+    found = Sources()
     for path in map(Path, paths):
-        skills = loaded_skills(path) or loaded_skills(path / "environment" / "skills")
-        if "#" in path.name:
-            documents.append(_part(path))
-        elif skills:
-            documents.append(Document(name=path.name, text=skills, digest=digest_of(skills)))
+        if not _exists(path) and "#" in path.name:
+            found.documents.append(_part(path))
         elif path.is_dir():
-            files = sorted(file for file in path.rglob("*") if file.suffix.lower() in TEXT_SUFFIXES and file.is_file())
-            if not files:
-                raise DataError(f"source {path}: got a folder without {', '.join(TEXT_SUFFIXES)} files")
-            documents += [_read(file, name=file.relative_to(path).as_posix()) for file in files]
+            _read_folder(path, found)
         else:
-            documents.append(_read(path, name=path.name))
-    _check_distinct(documents)
-    return documents
+            text = _text(path)
+            if not text.strip():
+                raise DataError(f"source {path}: got an empty document")
+            found.documents.append(_document(path.name, text))
+    _check_distinct(found.documents)
+    _check_size(found.documents)
+    return found
+
+
+def read_documents(paths: Iterable[str | Path]) -> list[Document]:
+    """The documents of `read_sources`."""
+    return read_sources(paths).documents
+
+
+def _exists(path: Path) -> bool:
+    """Raises: DataError for what we may not even look at, and for what is no path."""
+    try:
+        return path.exists()
+    except (OSError, ValueError) as error:
+        raise DataError(f"source {str(path)!r}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _read_folder(path: Path, found: Sources) -> None:
+    name, task_skills = path.name or path.resolve().name, path / "environment" / "skills"
+    is_task = bool(skill_files(task_skills))
+    base = task_skills if is_task else path
+    texts = texts_in(base)
+    left_out = {one.path: one.reason for one in texts.left_out}
+    skills = [file for file in skill_files(base) if f"{spelled(file.parent.name)}/" not in left_out]
+    for file in skills:  # a skill that is a link is loaded all the same
+        left_out.pop(spelled(file.parent.name), None)
+        left_out.pop(spelled(file.relative_to(base).as_posix()), None)
+    documents = [_document(name, loaded(skills))] if skills else []
+    for file in texts.files:
+        inside = spelled(file.relative_to(base).as_posix())
+        if file in skills:
+            continue
+        if is_task or any(skill.parent in file.parents for skill in skills):
+            left_out[inside] = f"beside a {SKILL_FILE}, which alone is loaded"
+        elif (text := _text(file)).strip():
+            documents.append(_document(inside, text))
+        else:
+            left_out[inside] = "empty"
+    within = [LeftOut(f"{spelled(name)}/{inside}", reason) for inside, reason in left_out.items()]
+    if not documents:
+        words = "; ".join(in_words(within))
+        raise DataError(
+            f"source {path}: got a folder without {', '.join(TEXT_SUFFIXES)} files{words and f' ({words})'}"
+        )
+    found.documents.extend(documents)
+    found.left_out.extend(within)
+
+
+def _document(name: str, text: str) -> Document:
+    return Document(name=spelled(name), text=text, digest=digest_of(text))
+
+
+def _text(path: Path) -> str:
+    return read_text(path, "source", MOST_BYTES)
 
 
 def _check_distinct(documents: list[Document]) -> None:
@@ -49,26 +110,29 @@ def _check_distinct(documents: list[Document]) -> None:
         names[document.digest] = document.name
 
 
+def _check_size(documents: list[Document]) -> None:
+    size = sum(len(document.text.encode()) for document in documents)
+    if size > MOST_BYTES:
+        raise DataError(f"recipe.source.paths: got texts of {size:,} bytes together, wanted at most {MOST_BYTES:,}")
+
+
 def _part(path: Path) -> Document:
     name, _, part = path.name.rpartition("#")
-    file = path.with_name(name)
+    file = path.with_name(name) if name else path
+    if not _exists(file):
+        raise DataError(f"source {path}: got neither this file nor {file.name}, of which it would be a part")
     if file.suffix == ".jsonl":
-        text = gsm8k.demonstrations(gsm8k.first_problems(path))
-    else:
+        text = gsm8k.demonstrations(gsm8k.first_problems(file, part))
+    elif file.suffix == ".json":
         patients = longhealth.read_patients(file)
         if part not in patients or not patients[part].record:
             raise DataError(
                 f"source {path}: got {part!r} after #, wanted a patient with a record: {', '.join(patients)}"
             )
         text = patients[part].record
-    return Document(name=path.name, text=text, digest=digest_of(text))
-
-
-def _read(path: Path, name: str) -> Document:
-    text = read_text(path, "source").replace("\r\n", "\n")
-    if not text.strip():
-        raise DataError(f"source {path}: got an empty document")
-    return Document(name=name, text=text, digest=digest_of(text))
+    else:
+        raise DataError(f"source {path}: got no such file, and a part (#{part}) only a .json or .jsonl file can have")
+    return _document(path.name, text)
 
 
 def sample_chunks(

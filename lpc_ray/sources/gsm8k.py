@@ -48,11 +48,10 @@ def read_problems(path: Path) -> list[Problem]:
     return [problem(row, where) for where, row in read_rows(path, "gsm8k")]
 
 
-def first_problems(path: Path) -> list[Problem]:
-    """The first N problems of a file, for a path written `FILE#N`. Raises: DataError also when it has fewer."""
-    name, _, count = path.name.rpartition("#")
-    problems = read_problems(path.with_name(name))
-    if not count.isdigit() or not 1 <= int(count) <= len(problems):
+def first_problems(path: Path, count: str) -> list[Problem]:
+    """The first `count` problems of a file, for a source written `FILE#N`. Raises: DataError also when it has fewer."""
+    problems = read_problems(path)
+    if not count.isdecimal() or not 1 <= int(count) <= len(problems):
         raise DataError(f"gsm8k {path}: got {count!r} after #, wanted a number of problems from 1 to {len(problems)}")
     return problems[: int(count)]
 

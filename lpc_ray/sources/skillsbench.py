@@ -4,8 +4,10 @@ January 2026: instruction.md, task.toml, environment/, solution/, tests/. Schema
 instruction), environment/, oracle/, verifier/. Skills lie in environment/skills/NAME/SKILL.md.
 """
 
+import re
 import sys
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -16,10 +18,11 @@ import yaml
 from lpc_ray.errors import DataError
 from lpc_ray.records import digest_of
 from lpc_ray.sources.dockerfile import inputs_of
-from lpc_ray.sources.text import read_text
+from lpc_ray.sources.text import read_text, spelled
 
 SKILL_FILE = "SKILL.md"
 DEFAULT_TIMEOUT = 600.0
+_FRONT_MATTER = re.compile(r"---[ \t]*\n(?P<head>.*?\n)---[ \t]*\n(?P<body>.*)", re.DOTALL)
 _REPLY_FORM = "\nReply with one complete Python 3 program in a ```python block. It is run offline, as root, in /root."
 _SKILLS_HEAD, _TASK_HEAD = "# Skills\n\n", "\n\n# Task:\n\n"
 
@@ -41,7 +44,7 @@ class Task:
 
     @property
     def skills(self) -> str:
-        return loaded_skills(self.environment / "skills")
+        return loaded(skill_files(self.environment / "skills"))
 
     @property
     def digest(self) -> str:
@@ -57,7 +60,7 @@ def read_tasks(folder: Path) -> dict[str, Task]:
     found = [path for path in sorted(folder.iterdir()) if _is_task(path)] if folder.is_dir() else []
     if not found:
         raise DataError(f"skillsbench {folder}: got no folder with instruction.md or task.md in it")
-    return {path.name: read_task(path) for path in found}
+    return {spelled(path.name): read_task(path) for path in found}
 
 
 def read_task(folder: Path) -> Task:
@@ -74,7 +77,7 @@ def read_task(folder: Path) -> Task:
     if not instruction.strip():
         raise DataError(f"skillsbench {folder}: got an empty instruction")
     return Task(
-        name=folder.name,
+        name=spelled(folder.name),
         folder=folder,
         instruction=instruction,
         tests=tests if any(tests.glob("test_*.py")) else None,
@@ -108,21 +111,32 @@ def _toml(path: Path) -> dict[str, Any]:
 
 
 def _front_matter(path: Path) -> tuple[dict[str, Any], str]:
-    text = read_text(path, "skillsbench")
-    head, closed, body = text.removeprefix("---\n").partition("\n---\n")
+    parts = _FRONT_MATTER.fullmatch(read_text(path, "skillsbench"))
     try:
-        metadata = yaml.safe_load(head) if text.startswith("---\n") and closed else None
+        metadata = yaml.safe_load(parts["head"]) if parts else None
     except yaml.YAMLError as error:
         raise DataError(f"skillsbench {path}: front matter is not YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(metadata, dict):
+    if parts is None or not isinstance(metadata, dict):
         raise DataError(f"skillsbench {path}: wanted YAML front matter between two lines of ---")
-    return metadata, body.removeprefix("\n")
+    return metadata, parts["body"].removeprefix("\n")
 
 
-def loaded_skills(folder: Path) -> str:
-    """The skills below `folder` in the order of their names, each under its own heading; "" where there are none."""
-    files = sorted(folder.glob(f"*/{SKILL_FILE}")) if folder.is_dir() else []
-    return "\n".join(f"### Skill: {file.parent.name}\n\n{read_text(file, 'skill')}" for file in files)
+def skill_files(folder: Path) -> list[Path]:
+    """Every NAME/SKILL.md directly below `folder` that is not hidden, in the order of their names."""
+    files = folder.glob(f"*/{SKILL_FILE}") if folder.is_dir() else []
+    return sorted(file for file in files if not file.parent.name.startswith("."))
+
+
+def loaded(files: Iterable[Path]) -> str:
+    """Skills as one text, each under its own heading. Raises: DataError for an empty one."""
+    return "\n".join(f"### Skill: {spelled(file.parent.name)}\n\n{_skill(file)}" for file in files)
+
+
+def _skill(file: Path) -> str:
+    text = read_text(file, "skill")
+    if not text.strip():
+        raise DataError(f"skill {file}: got an empty file, wanted the skill's text")
+    return text
 
 
 def no_skill_prompt(task: Task) -> str:

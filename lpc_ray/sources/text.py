@@ -1,33 +1,56 @@
 """A user's text file, JSON or JSONL, read or refused in one line."""
 
+import codecs
 import json
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from lpc_ray.errors import DataError
 
+_WIDE_MARKS = {
+    "UTF-32": (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE),
+    "UTF-16": (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE),
+}
 
-def read_text(path: Path, what: str) -> str:
-    """The UTF-8 text of a user's file. Raises: DataError that starts with `what`."""
+
+def read_text(path: Path, what: str, most_bytes: int | None = None) -> str:
+    """The UTF-8 text of a user's file: without a byte order mark, and every line ends in LF, whichever system wrote it.
+
+    most_bytes: a larger file is refused before it is read. Raises: DataError that starts with `what`.
+    """
     try:
         if path.exists() and not path.is_file() and not path.is_dir():
             raise DataError(f"{what} {path}: got a pipe or device, wanted a file")
-        text = path.read_bytes().decode("utf-8-sig")
+        if most_bytes is not None and path.is_file() and (size := path.stat().st_size) > most_bytes:
+            raise DataError(f"{what} {path}: got a file of {size:,} bytes, wanted at most {most_bytes:,}")
+        data = path.read_bytes()
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise DataError(f"{what} {path}: got a byte that is not UTF-8 at offset {error.start}") from error
+        got = f"a byte that is not UTF-8 at offset {error.start}"
+        for encoding, marks in _WIDE_MARKS.items():
+            if error.object.startswith(marks):
+                raise DataError(
+                    f"{what} {path}: got {encoding}, wanted UTF-8 (iconv -f {encoding} -t UTF-8)"
+                ) from error
+        raise DataError(f"{what} {path}: got {got}") from error
     except OSError as error:
         raise DataError(f"{what} {path}: {error.strerror or error}") from error
     except ValueError as error:
         raise DataError(f"{what} {str(path)!r}: {error}") from error
     if "\0" in text:
         raise DataError(f"{what} {path}: got a NUL character at offset {text.index(chr(0))}, wanted text")
-    return text
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def spelled(path: str | PurePath) -> str:
+    """A path as a text that every store, page and tokenizer takes: its bytes that are not UTF-8 as escapes (`\\xe9`)."""
+    return str(path).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def read_rows(path: Path, what: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(where, object) for every line of a JSONL file that is not blank. Lines end in LF, or CR and LF: JSON's strings may
-    hold the other characters that break lines.
+    """(where, object) for every line of a JSONL file that is not blank. JSON's strings may hold the characters that break
+    lines elsewhere, such as U+2028.
 
     Raises: DataError naming the line, and for a file without any object.
     """

@@ -1,5 +1,6 @@
 """The SkillsBench verifier in real sandboxes: the project's own tasks, feedback, and replies that mean harm."""
 
+import shutil
 import time
 from pathlib import Path
 
@@ -42,6 +43,18 @@ def test_the_reference_passes_and_doing_nothing_fails(name):
     found = preflight(task, task.digest, Rules())
     assert found.status == "ready", found.reason
     assert len(found.names) >= 5 and found.untouched == 0
+
+
+def test_a_task_from_a_checkout_with_crlf_is_ready_as_well(tmp_path):
+    shutil.copytree(TASKS / "ledger-gap-fill", tmp_path / "t")
+    texts = [file for pattern in ("*.sh", "*.md", "*.toml", "*.py", "Dockerfile") for file in tmp_path.rglob(pattern)]
+    assert len(texts) >= 5
+    for text in texts:
+        text.write_bytes(text.read_bytes().replace(b"\n", b"\r\n"))
+    task = read_tasks(tmp_path)["t"]
+    assert task.instruction == read_tasks(TASKS)["ledger-gap-fill"].instruction
+    found = preflight(task, task.digest, Rules())
+    assert found.status == "ready", found.reason
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -105,10 +105,13 @@ def run_program(sandbox: Sandbox, workdir: str, code: str, rules: Rules) -> Exec
 
 
 def run_reference(sandbox: Sandbox, workdir: str, task: Task, rules: Rules) -> Execution:
-    """Run the task's own solve.sh."""
+    """Run the task's own solve.sh; shell scripts from a checkout with CRLF run as they would with LF."""
     assert task.solution is not None
     with _beside(sandbox, "solution") as folder:
         shutil.copytree(task.solution, folder, dirs_exist_ok=True)
+        for script in folder.rglob("*.sh"):
+            if script.is_file() and not script.is_symlink():
+                script.write_bytes(script.read_bytes().replace(b"\r\n", b"\n"))
         return sandbox.run(["bash", "{/solution}/solve.sh"], rules.program, workdir, read_only={"/solution": folder})
 
 
