@@ -40,8 +40,8 @@ class Engine(Protocol):
     async def generate(self, asks: list[Ask]) -> list[Reply]:
         """Replies in the order of `asks`.
 
-        Raises: ArtifactError for a prefix of another model or a missing or unfit artifact, DataError for a prompt that does
-        not fit.
+        An ask that does not fit the context gets `Reply.too_long`, and the others their replies. Raises: ArtifactError for a
+        prefix of another model or a missing or unfit artifact.
         """
         ...
 

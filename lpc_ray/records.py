@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 TOP_K = 20
+TOO_LONG = "too_long"
 Verdict = Literal["pass", "fail", "invalid", "verifier_error", "empty", "harness_confounded"]
 SCORED = ("pass", "fail")
 
@@ -87,6 +88,8 @@ class Ask:
 class Reply:
     """What the engine generated. All token ids and log-probabilities are the engine's own.
 
+    finish_reason: "stop"; "length" when `max_tokens` cut it; TOO_LONG when prompt and reply did not fit the context together,
+    so that nothing was generated.
     token_ids: [T], with the end-of-turn token when `finish_reason` is "stop".
     logprobs: float32 [T], of the generated tokens; empty when the ask wanted no top-k.
     topk_ids, topk_logprobs: int32 and float32 [T, K], best first; K = 0 when the ask wanted none.
@@ -100,6 +103,17 @@ class Reply:
     logprobs: np.ndarray
     topk_ids: np.ndarray
     topk_logprobs: np.ndarray
+
+    @property
+    def is_too_long(self) -> bool:
+        return self.finish_reason == TOO_LONG
+
+    @classmethod
+    def too_long(cls, num_prompt_tokens: int, top_k: int) -> "Reply":
+        """The empty reply to an ask that does not fit."""
+        nothing = np.zeros((0, top_k))
+        ids, logprobs = nothing.astype(np.int32), nothing.astype(np.float32)
+        return cls("", (), TOO_LONG, num_prompt_tokens, np.zeros(0, np.float32), ids, logprobs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,8 +45,13 @@ class SourceRecipe(Strict):
 
 
 class InductionRecipe(Strict):
-    """`families`: name → settings, checked by the family itself (`lpc_ray.induction`)."""
+    """`families`: name → settings, checked by the family itself (`lpc_ray.induction`).
 
+    `context_tokens`: the longest ask with its reply, and the longest trace; what is longer is dropped and counted. The
+    model's own context bounds it too; the engine's may be longer and decides nothing.
+    """
+
+    context_tokens: Annotated[int, Field(ge=16)] = 2048
     families: dict[str, dict[str, Any]] = {}
 
 

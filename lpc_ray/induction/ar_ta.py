@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from lpc_ray.induction.base import Steps, Unit
+from lpc_ray.induction.base import ASK_TOO_LONG, Steps, Unit
 from lpc_ray.induction.study import StudyFamily, read_prompts, system_message, taught, user
 from lpc_ray.records import TOP_K, Ask, Decoding, Reply, Trace
 
@@ -36,6 +36,8 @@ class ActiveReading(StudyFamily):
         system = system_message(template, unit.chunk)
         decoding = Decoding(self.temperature, self.max_list_tokens, seed=rng.getrandbits(31))
         [listed] = yield [Ask((system, user(self.request())), decoding)]
+        if listed.is_too_long:
+            return [Trace(drop_reason=ASK_TOO_LONG)]
         strategies, dropped = self.strategies_in(listed)
         if not strategies:
             return dropped

@@ -16,6 +16,7 @@ from lpc_ray.errors import DataError
 from lpc_ray.records import Chunk, Document, Trace, digest_of
 from lpc_ray.sources.documents import Encode
 
+ASK_TOO_LONG = "ask_too_long"  # of a trace whose ask did not fit the context
 Steps = Asking[list[Trace]]
 
 

@@ -14,7 +14,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field, ImportString
 
-from lpc_ray.induction.base import Steps, Unit
+from lpc_ray.induction.base import ASK_TOO_LONG, Steps, Unit
 from lpc_ray.induction.study import StudyFamily, defect_of, read_prompts, system_message, taught, user
 from lpc_ray.records import TOP_K, Ask, Chunk, Decoding, Document, Reply, Trace
 from lpc_ray.sources.conversations import Task, read_tasks
@@ -88,6 +88,8 @@ class BestOf(StudyFamily):
             for _ in range(self.num_candidates)
         ]
         replies = yield [Ask((system, *talk), decoding, top_k=TOP_K) for decoding in sampling]
+        if any(reply.is_too_long for reply in replies):
+            return [Trace(drop_reason=ASK_TOO_LONG)]
         scores = [self._score(Candidate(chunk.text, question, tuple(references), reply)) for reply in replies]
         best = max(range(len(replies)), key=lambda number: (not math.isnan(scores[number]), scores[number]))
         if math.isnan(scores[best]):

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from lpc_ray.induction.base import Steps, Unit
+from lpc_ray.induction.base import ASK_TOO_LONG, Steps, Unit
 from lpc_ray.induction.study import StudyFamily, assistant, defect_of, read_prompts, system_message, taught, user
 from lpc_ray.records import TOP_K, Ask, Decoding, Message, Reply, Trace
 
@@ -54,7 +54,7 @@ class ContractStudy(StudyFamily):
 
     def _answer_defect(self, answer: Reply) -> str | None:
         if not answer.text.strip():
-            return "empty_answer"
+            return ASK_TOO_LONG if answer.is_too_long else "empty_answer"
         is_over = answer.finish_reason == "length" or len(answer.text.split()) > self.max_answer_words
         return "over_bound" if is_over else None
 
@@ -67,6 +67,8 @@ def _examples(check: str) -> list[Message]:
 
 def _check_defect(verdict: Reply) -> str | None:
     """The first word decides; a check that opens with neither word has not been made."""
+    if verdict.is_too_long:
+        return ASK_TOO_LONG
     said = re.match(r"\W*(pass|fail)(ed|es|s)?\b", verdict.text, re.IGNORECASE)
     if said is None:
         return "self_check_missing"

@@ -12,8 +12,8 @@ from typing import Annotated
 from pydantic import Field
 
 from lpc_ray.induction.base import Family, Steps, Unit
-from lpc_ray.induction.study import assistant
-from lpc_ray.records import TOP_K, Ask, Chunk, Decoding, Document, Message, Trace, digest_of
+from lpc_ray.induction.study import taught
+from lpc_ray.records import TOP_K, Ask, Chunk, Decoding, Document, Message, digest_of
 from lpc_ray.sources.conversations import read_openings
 from lpc_ray.sources.documents import Encode
 
@@ -37,9 +37,7 @@ class General(Family):
     def induce(self, unit: Unit, rng: random.Random) -> Steps:
         opening = tuple(json.loads(unit.chunk.text))
         [reply] = yield [Ask(opening, Decoding(max_tokens=self.max_answer_tokens), top_k=TOP_K)]
-        if not reply.text.strip():
-            return [Trace(drop_reason="empty_answer")]
-        return [Trace(messages=(*opening, assistant(reply.text)), reply=reply, teacher_messages=opening)]
+        return [taught((), opening, reply)]
 
     def _openings(self) -> list[list[Message]]:
         return [opening for path in self.paths for opening in read_openings(path)][: self.max_prompts]

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from lpc_ray.induction.base import Family
+from lpc_ray.induction.base import ASK_TOO_LONG, Family
 from lpc_ray.records import Chunk, Document, Message, Reply, Trace
 from lpc_ray.sources.documents import Encode, sample_chunks
 
@@ -68,7 +68,11 @@ def assistant(text: str) -> Message:
 
 
 def defect_of(reply: Reply, name: str, max_tokens: int) -> str | None:
-    """Why a reply that becomes somebody's prompt cannot be used: it is empty, was cut, or is longer than was allowed."""
+    """Why a reply that becomes somebody's prompt cannot be used: its ask was too long, it is empty, was cut, or is longer than
+    was allowed.
+    """
+    if reply.is_too_long:
+        return ASK_TOO_LONG
     if not reply.text.strip():
         return f"empty_{name}"
     if reply.finish_reason == "length":
@@ -85,7 +89,7 @@ def taught(
 ) -> Trace:
     """The trace of a conversation and the teacher's reply to it, which the teacher wrote with `context` before it."""
     if not reply.text.strip():
-        return Trace(drop_reason="empty_answer", scores=tuple(scores))
+        return Trace(drop_reason=ASK_TOO_LONG if reply.is_too_long else "empty_answer", scores=tuple(scores))
     return Trace(
         messages=(*conversation, assistant(reply.text)),
         reply=reply,

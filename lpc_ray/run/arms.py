@@ -61,7 +61,7 @@ def fingerprint(recipe: Recipe) -> str:
 
 
 def traces_id(recipe: Recipe, documents: list[Document], family: str, induction_seed: int) -> str:
-    """Traces are made once per (source, family with its settings, induction seed, teacher) and shared by all arms."""
+    """Traces are made once per (source, family with its settings, context, induction seed, teacher) and shared by all arms."""
     return digest_of(
         "traces",
         recipe.model.model_dump(mode="json"),
@@ -70,6 +70,7 @@ def traces_id(recipe: Recipe, documents: list[Document], family: str, induction_
         [document.digest for document in documents],
         family,
         recipe.induction.families[family],
+        recipe.induction.context_tokens,
         induction_seed,
     )
 

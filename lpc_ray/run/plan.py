@@ -69,6 +69,14 @@ class Plan:
     def document_text(self) -> str:
         return "\n\n".join(document.text for document in self.documents)
 
+    @property
+    def context_tokens(self) -> int:
+        """The longest ask with its reply, and the longest trace, by the recipe and the model alone."""
+        model = self.config.recipe.model
+        most = getattr(stated_config(resolve_model(model.id), model.revision), "max_position_embeddings", None)
+        wanted = self.config.recipe.induction.context_tokens
+        return wanted if most is None else min(wanted, most)
+
     def units(self, family: str, seed: int) -> list[Unit]:
         description = self.config.recipe.source.description
         return plan_units(self.families[family], family, self.documents, self.tokenizer.spans, description, seed)
@@ -82,7 +90,7 @@ class Plan:
             model=recipe.model.id,
             revision=recipe.model.revision,
             system=recipe.prompt.system,
-            max_trace_tokens=self.config.cluster.engine.max_model_len,
+            context_tokens=self.context_tokens,
         )
 
     def check_teacher_tokens(self, one: TraceSet, made: int) -> None:
@@ -115,11 +123,17 @@ class Plan:
             check_context(config, tokens, f"the document that {name} reads whole")
         longest = max(len(self.tokenizer.encode(document.text)) for document in self.documents)
         for name, family in self.families.items():
-            if (asked := family.longest_ask(longest)) > room:
+            if (asked := family.longest_ask(longest)) > self.context_tokens:
                 raise ConfigError(
                     f"recipe.induction.families.{name}: got chunks and answers of {asked} tokens together, wanted at most "
-                    f"cluster.engine.max_model_len = {room}"
+                    f"the {self.context_tokens} of recipe.induction.context_tokens and the model"
                 )
+        taught = {one.family for one in self.trace_sets() if self.families[one.family].needs_teacher()}
+        if taught and room < self.context_tokens:
+            raise ConfigError(
+                f"cluster.engine.max_model_len: got {room}, wanted at least the {self.context_tokens} in which "
+                f"{', '.join(sorted(taught))} may ask; recipe.induction.context_tokens sets how many"
+            )
         if room > getattr(config, "max_position_embeddings", room):
             raise ConfigError(
                 f"cluster.engine.max_model_len: got {room}, wanted at most the model's {config.max_position_embeddings}"

@@ -15,7 +15,7 @@ from lpc_ray.traces.tokenise import Provenance, tokenise
 
 @dataclass(frozen=True)
 class InductionTask:
-    """One trace set to make; picklable. `max_trace_tokens`: longer traces are dropped."""
+    """One trace set to make; picklable. `context_tokens`: asks with their replies, and traces, that are longer are dropped."""
 
     family: str
     settings: dict[str, Any]
@@ -23,7 +23,7 @@ class InductionTask:
     model: str
     revision: str | None
     system: str | None
-    max_trace_tokens: int
+    context_tokens: int
 
 
 class Inducer:
@@ -41,16 +41,25 @@ class Inducer:
     def rows(self, units: list[Unit], generate: Generate, family: Induces | None = None) -> list[TraceRow]:
         """The rows of `units`, kept and dropped; one call of `generate` answers all that is pending.
 
-        An ask without a system message is opened with the recipe's, as every student's prompt is.
+        An ask without a system message is opened with the recipe's, as every student's prompt is. One that is longer than the
+        task's context together with its reply is answered with `Reply.too_long`, and the teacher does not see it.
         family: what to drive in place of the task's own (a recorder of it).
         """
         task = self.task
-        provenance = Provenance(task.family, task.seed, task.model, task.max_trace_tokens)
+        provenance = Provenance(task.family, task.seed, task.model, task.context_tokens)
 
-        def opened(asks: list[Ask]) -> list[Reply]:
-            return generate([replace(ask, messages=tuple(with_system(ask.messages, task.system))) for ask in asks])
+        def within_context(asks: list[Ask]) -> list[Reply]:
+            opened = [replace(ask, messages=tuple(with_system(ask.messages, task.system))) for ask in asks]
+            prompts = [len(self._render(ask.messages, True, ask.thinking)) for ask in opened]
+            room = [task.context_tokens - ask.decoding.max_tokens for ask in opened]
+            fitting = [ask for ask, tokens, most in zip(opened, prompts, room, strict=True) if tokens <= most]
+            replies = iter(generate(fitting) if fitting else ())
+            return [
+                next(replies) if tokens <= most else Reply.too_long(tokens, ask.top_k)
+                for ask, tokens, most in zip(opened, prompts, room, strict=True)
+            ]
 
-        finished = run_units(family or self.family, units, task.seed, opened)
+        finished = run_units(family or self.family, units, task.seed, within_context)
         return [
             tokenise(trace, unit.id, index, unit.chunk.document_digest, provenance, self._render, self.text.encode)
             for unit in units

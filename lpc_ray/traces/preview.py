@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from lpc_ray.asking import Generate
 from lpc_ray.induction.base import Family, Steps, Unit
-from lpc_ray.records import Ask, Message, Reply, TraceRow
+from lpc_ray.records import TOO_LONG, Ask, Message, Reply, TraceRow
 from lpc_ray.traces.inducer import Inducer
 from lpc_ray.traces.store import as_parquet
 
@@ -79,11 +79,12 @@ def preview(inducer: Inducer, units: list[Unit], generate: Generate, count: int)
     started = time.perf_counter()
     rows = inducer.rows(chosen, generate, recorder)
     exchanges = [exchange for noted in recorder.exchanges.values() for exchange in noted]
+    asked = [reply for _, reply in exchanges if not reply.is_too_long]
     kept = sum(row.drop_reason is None for row in rows)
     measured = Estimate(
         units=len(chosen),
-        asks=len(exchanges),
-        prompt_tokens=sum(reply.num_prompt_tokens for _, reply in exchanges),
+        asks=len(asked),
+        prompt_tokens=sum(reply.num_prompt_tokens for reply in asked),
         teacher_tokens=sum(row.teacher_tokens for row in rows),
         kept_rows=kept,
         dropped_rows=len(rows) - kept,
@@ -102,7 +103,7 @@ def printed(shown: Preview, inducer: Inducer) -> str:
         for ask, reply in shown.exchanges[unit.id]:
             lines += [_message(message, message in seen) for message in ask.messages]
             seen += ask.messages
-            cut = " (cut)" if reply.finish_reason == "length" else ""
+            cut = {"length": " (cut)", TOO_LONG: " (not asked: too long for the context)"}.get(reply.finish_reason, "")
             heading = f"reply, {reply.num_prompt_tokens} → {len(reply.token_ids)} tokens{cut}"
             lines.append(_block(heading, reply.text))
         lines += [_trace(row, inducer) for row in shown.rows if row.unit == unit.id]

@@ -6,6 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
+from lpc_ray.induction.base import ASK_TOO_LONG
 from lpc_ray.records import TOP_K, Message, Reply, Trace, TraceRow
 
 
@@ -46,6 +47,8 @@ def tokenise(
     }
     if trace.drop_reason:
         return TraceRow(**common, drop_reason=trace.drop_reason)
+    if trace.reply is not None and trace.reply.is_too_long:
+        return TraceRow(**common, drop_reason=ASK_TOO_LONG)
     if trace.reply is not None:
         prompt = render(trace.messages[:-1], True, trace.thinking)
         answer = list(trace.reply.token_ids)

@@ -6,13 +6,16 @@ ask once.
 """
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from lpc_ray.asking import Answered, Asking, Generate, drive
 from lpc_ray.model.chat import with_system
-from lpc_ray.records import Ask, Case, Message, Outcome, Verdict, digest_of
+from lpc_ray.records import SCORED, Ask, Case, Message, Outcome, Verdict, digest_of
+
+PROMPT_TOO_LONG = "prompt_too_long"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +89,40 @@ def rows_of(cases: Sequence[Case]) -> list[list[Any]]:
     return [[case.id, case.question, case.answers, case.split] for case in cases]
 
 
+def unscored_words(outcomes: Sequence[Outcome]) -> str:
+    """`3 of 24 not scored: 2 verifier_error (prompt_too_long), 1 empty`; empty where all were scored."""
+    kinds = Counter(
+        outcome.verdict + (f" ({outcome.stage})" if outcome.verdict == "verifier_error" and outcome.stage else "")
+        for outcome in outcomes
+        if outcome.verdict not in SCORED
+    )
+    words = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+    return f"{kinds.total()} of {len(outcomes)} not scored: {words}" if kinds else ""
+
+
 def run_examinations(
     benchmark: Benchmark, asks: Sequence[tuple[Case, Ask]], generate: Generate, protocol: str
 ) -> list[Outcome]:
-    """One outcome per case, in order: one call of `generate` answers every pending ask."""
-    examinations = drive([benchmark.examine(case, ask) for case, ask in asks], generate)
+    """One outcome per case, in order: one call of `generate` answers every pending ask.
+
+    A case of which an ask does not fit the engine's context is a `verifier_error` at stage PROMPT_TOO_LONG: nothing was
+    judged, and a rerun with more room asks it again.
+    """
+    examinations = drive([_within_context(benchmark.examine(case, ask)) for case, ask in asks], generate)
     return [_outcome(case, found, protocol) for (case, _), found in zip(asks, examinations, strict=True)]
+
+
+def _within_context(examination: Examination) -> Examination:
+    replies = None
+    while True:
+        try:
+            asks = next(examination) if replies is None else examination.send(replies)
+        except StopIteration as stop:
+            return stop.value
+        replies = yield asks
+        if any(reply.is_too_long for reply in replies):
+            examination.close()
+            return Judgement("verifier_error", PROMPT_TOO_LONG, 0, 0)
 
 
 def _outcome(case: Case, found: Answered[Judgement], protocol: str) -> Outcome:

@@ -13,7 +13,7 @@ from transformers.cache_utils import DynamicCache
 
 from lpc_ray.adapters.vllm.engine import EngineSettings, VLLMEngine
 from lpc_ray.artifacts.store import MANIFEST_FILE, publish
-from lpc_ray.errors import ArtifactError, ConfigError, DataError, PrefixNotFoundError
+from lpc_ray.errors import ArtifactError, ConfigError, PrefixNotFoundError
 from lpc_ray.model.embedded import fetch_embedded_model
 from lpc_ray.model.identity import model_identity
 from lpc_ray.prefix.attention import attach
@@ -159,10 +159,23 @@ def test_unfit_prefixes_are_refused_before_the_engine_sees_them(engine, loop, pr
     ):
         with pytest.raises(error, match=message):
             loop.run_until_complete(engine.generate([_ask(question, prefix)]))
-    with pytest.raises(DataError, match="wanted 1 to"):
-        loop.run_until_complete(engine.generate([_ask([5] * 1000, fit)]))
     [reply] = loop.run_until_complete(engine.generate([_ask(question, fit)]))
     assert reply.token_ids
+
+
+def test_an_ask_that_does_not_fit_is_told_and_the_others_are_answered(engine, loop, prefixes, question):
+    fit, room = prefixes[64], 1024 - NEW_TOKENS
+    asks = [
+        _ask([5] * (room - 64), fit),
+        _ask([5] * (room - 63), fit),
+        _ask(question, fit),
+        _ask([5] * room),
+        _ask([5] * (room + 1)),
+    ]
+    replies = loop.run_until_complete(engine.generate(asks))
+    assert [reply.is_too_long for reply in replies] == [False, True, False, False, True]
+    assert [bool(reply.token_ids) for reply in replies] == [True, False, True, True, False]
+    assert replies[4].num_prompt_tokens == room + 1 and replies[4].topk_ids.shape == (0, 5)
 
 
 def test_corrupt_tensors_fail_the_request_and_leave_the_engine_well(engine, loop, prefixes, question, tmp_path):

@@ -215,7 +215,7 @@ def test_a_held_out_question_is_found_wherever_a_family_reads_it(monkeypatch, tm
         (["recipe.sweep.0.objective=mix"], "got objective mix, wanted ntp: curated has no teacher"),
         (
             ["recipe.induction.families.ss.max_answer_tokens=1500"],
-            "families.ss: got chunks and answers of 2304 tokens together, wanted at most .* = 2048",
+            "families.ss: got chunks and answers of 2304 tokens together, wanted at most the 2048 of .*context_tokens",
         ),
         (["recipe.induction.families.ss.temperature=true"], "families.ss: temperature: got true, wanted a number"),
         (
@@ -275,12 +275,32 @@ def test_an_engine_whose_context_holds_no_question_is_refused(monkeypatch):
     config = ROOT / "jobs/configs/pi_scale.cpu.yaml"
     least = 128 + make_plan(load(config)).longest_question + 24
     short = [f"recipe.induction.families.ss.{name}=20" for name in ("min_chunk_tokens", "max_chunk_tokens")]
-    short.append("recipe.induction.families.ss.max_answer_tokens=20")
+    short += ["recipe.induction.families.ss.max_answer_tokens=20", "recipe.induction.context_tokens=64"]
     make_plan(load(config, [*short, f"cluster.engine.max_model_len={least}"]))
     with pytest.raises(
         ConfigError, match=rf"max_model_len: got {least - 1}, wanted at least the {least} tokens of prefix \(128\)"
     ):
         make_plan(load(config, [*short, f"cluster.engine.max_model_len={least - 1}"]))
+
+
+def test_the_context_that_drops_traces_is_the_recipes_and_the_engines_may_only_be_longer(monkeypatch):
+    monkeypatch.chdir(ROOT)
+
+    def sets(*overrides):
+        plan = make_plan(load(ROOT / "jobs/configs/pi_scale.cpu.yaml", list(overrides)))
+        return {one.id for one in plan.trace_sets()}, {
+            plan.induction_task(one).context_tokens for one in plan.trace_sets()
+        }
+
+    ids, limits = sets()
+    assert sets("cluster.engine.max_model_len=4096") == (ids, limits) and limits == {2048}
+    shorter, limits = sets("recipe.induction.context_tokens=1024")
+    assert not shorter & ids and limits == {1024}
+    assert sets("recipe.induction.context_tokens=1024", "cluster.engine.max_model_len=1024") == (shorter, limits)
+    with pytest.raises(ConfigError, match=r"max_model_len: got 1023, wanted at least the 1024 in which ss may ask"):
+        sets("recipe.induction.context_tokens=1024", "cluster.engine.max_model_len=1023")
+    untaught = ["recipe.sweep=[{induction: raw, objective: ntp, initializer: strided_rope}]"]
+    assert sets(*untaught, "cluster.engine.max_model_len=1024")[1] == {2048}
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from lpc_ray.induction import build_family, family_names
 from lpc_ray.induction.ar_ta import entries_of
 from lpc_ray.induction.base import run_units
 from lpc_ray.induction.bo import Candidate
-from lpc_ray.records import TOP_K
+from lpc_ray.records import TOP_K, Reply
 from lpc_ray.sources import gsm8k
 from lpc_ray.verification.scoring import short_answer
 from tests.scripted import TEXT, Teacher, reply, units_of
@@ -72,6 +72,7 @@ BAD_REPLIES = {
     "malformed": reply("##\n1.\n- \n****\n=====\n"),
     "ten times too long": reply(TEN_TIMES, tokens=10_240),
     "braces": reply("{count} {} {0} ## {strategy}"),
+    "not asked": Reply.too_long(5000, TOP_K),
 }
 
 
@@ -84,6 +85,8 @@ def test_a_teacher_that_always_replies_badly_leaves_only_counted_rows_or_whole_t
         assert (trace.drop_reason is None) == bool(trace.messages)
     if bad in ("empty", "blank"):
         assert all(trace.drop_reason for trace in traces)
+    if bad == "not asked":
+        assert [trace.drop_reason for trace in traces] == ["ask_too_long"]
 
 
 @pytest.mark.parametrize("bad", BAD_REPLIES)
@@ -98,6 +101,9 @@ def test_one_bad_reply_on_the_way_is_survived(name, bad, at):
 
     traces = traces_of(name, Teacher(script))
     assert traces and all((trace.drop_reason is None) == bool(trace.messages) for trace in traces)
+    if bad == "not asked" and len(seen) > at:
+        reasons = [trace.drop_reason for trace in traces if trace.drop_reason != "duplicate_strategy"]
+        assert reasons.count("ask_too_long") == 1 and set(reasons) <= {None, "ask_too_long"}
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,15 @@
 """Preview and inducer with the real tokenizer and template and a scripted teacher."""
 
+import dataclasses
+import json
+
 import pytest
 
 from lpc_ray.errors import ConfigError
 from lpc_ray.induction.base import plan_units
+from lpc_ray.induction.study import user
+from lpc_ray.model.chat import ChatRenderer
+from lpc_ray.model.embedded import resolve_model
 from lpc_ray.records import Document, digest_of
 from lpc_ray.storage import Store
 from lpc_ray.traces.inducer import Inducer, InductionTask
@@ -17,7 +23,7 @@ SETTINGS = {"num_chunks": 5, "conversations_per_chunk": 4, "min_chunk_tokens": 1
 
 
 def _inducer(family: str = "ss", **settings) -> Inducer:
-    task = InductionTask(family, {**SETTINGS, **settings}, 0, "smollm2-135m-instruct", None, "", 512)
+    task = InductionTask(family, {**SETTINGS, **settings}, 0, "smollm2-135m-instruct", None, "", 2048)
     return Inducer(task)
 
 
@@ -77,6 +83,23 @@ def test_an_ask_without_a_system_message_is_opened_as_the_students_are(tmp_path)
     [row] = inducer.rows(_units(inducer), teacher)
     assert [message["content"] for message in teacher.asked[0].messages] == ["Be brief.", "Hello"]
     assert row.teacher_prompt.tolist() == row.token_ids[~row.is_target].tolist()
+
+
+def test_an_ask_that_is_too_long_drops_its_unit_and_the_teacher_never_sees_it(tmp_path):
+    prompts = ["Hello", "word" * 90, "Hello again", "word" * 400]
+    (tmp_path / "general.jsonl").write_text("\n".join(json.dumps({"prompt": prompt}) for prompt in prompts))
+    settings = {"paths": [str(tmp_path / "general.jsonl")], "max_answer_tokens": 28}
+    inducer = Inducer(InductionTask("general", settings, 0, "smollm2-135m-instruct", None, "", 128))
+    length = len(ChatRenderer(resolve_model("smollm2-135m-instruct"), None, "")([user(prompts[1])], True))
+    exact = dataclasses.replace(inducer.task, context_tokens=length + 28)
+    for task, dropped in ((inducer.task, [1, 3]), (exact, [3])):
+        teacher = Teacher(lambda ask: reply("Hi"))
+        rows = Inducer(task).rows(_units(inducer), teacher)
+        assert [row.drop_reason for row in rows] == ["ask_too_long" if n in dropped else None for n in range(4)]
+        asked = [ask.messages[-1]["content"] for ask in teacher.asked]
+        assert asked == [prompt for n, prompt in enumerate(prompts) if n not in dropped]
+    shown = preview(inducer, _units(inducer), Teacher(lambda ask: reply("Hi")), 4)
+    assert printed(shown, inducer).count("not asked: too long for the context") == 2
 
 
 def test_thinking_with_a_template_that_has_no_switch_is_refused():

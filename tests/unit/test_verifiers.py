@@ -13,17 +13,17 @@ from markdown_it import MarkdownIt
 
 from lpc_ray.config.recipe import VerificationRecipe
 from lpc_ray.errors import ConfigError, DataError
-from lpc_ray.records import PrefixRef, digest_of
+from lpc_ray.records import SCORED, PrefixRef, Reply, Tally, digest_of
 from lpc_ray.report.ledger.row import held_out_fields
 from lpc_ray.sources.gsm8k import marked_number
 from lpc_ray.storage import Store
 from lpc_ray.verification import build_benchmark
-from lpc_ray.verification.base import protocol_of
+from lpc_ray.verification.base import protocol_of, unscored_words
 from lpc_ray.verification.longhealth import tagged_letter, untagged_letter
 from lpc_ray.verification.outcomes import Answerer, OutcomeStore, Verifier
 from lpc_ray.verification.sandbox.program import program_in
 from lpc_ray.verification.skillsbench import leaked
-from tests.replies import Scripted
+from tests.replies import Scripted, reply
 
 OPTIONS = ["First vertebra", "Seventh vertebra", "Lumbar vertebra", "B and C", "None of these"]
 
@@ -374,3 +374,25 @@ def test_a_machine_without_pytest_is_refused_before_anything_runs(tmp_path, monk
     monkeypatch.setitem(sys.modules, "pytest", None)
     with pytest.raises(ConfigError, match=r"skillsbench: got no pytest, .* pip install 'lpc-ray\[sandbox\]'"):
         build_benchmark(VerificationRecipe(kind="skillsbench", cases=str(tmp_path), settings={"tune": ["a"]}))
+
+
+def test_a_case_too_long_for_the_context_is_not_scored_and_is_asked_again(tmp_path, gsm8k_file):
+    """As by an engine of 64 tokens, then one with room: no case is lost, and no other is asked twice."""
+    settings = {"num_tune": 4, "num_held_out": 2, "seed": 0}
+    verifier = _verifier(tmp_path, VerificationRecipe(kind="gsm8k", cases=str(gsm8k_file), settings=settings))
+    long = [case for case in verifier.benchmark.cases if case.split == "tune"][2]
+    asked = []
+
+    def engine(asks):
+        asked.append(len(asks))
+        is_long = [long.question in ask.messages[-1]["content"] and len(asked) == 1 for ask in asks]
+        return [Reply.too_long(99, 0) if too_long else reply("#### 1") for too_long in is_long]
+
+    outcomes = verifier.verify(Answerer("a"), "tune", engine)
+    [unscored] = [outcome for outcome in outcomes if outcome.verdict not in SCORED]
+    assert (unscored.case_id, unscored.verdict, unscored.stage) == (long.id, "verifier_error", "prompt_too_long")
+    assert unscored.prompt_tokens == 99 and Tally.of(outcomes).total == 3
+    assert unscored_words(outcomes) == "1 of 4 not scored: 1 verifier_error (prompt_too_long)"
+    assert not verifier.is_verified("a", "tune")
+    again = verifier.verify(Answerer("a"), "tune", engine)
+    assert asked == [4, 1] and Tally.of(again).total == 4 and unscored_words(again) == ""

@@ -26,6 +26,7 @@ from lpc_ray.run.baselines import (
 from lpc_ray.run.damage import damage_of, off_source_verifier, put_to_gate, set_damage
 from lpc_ray.storage import open_store
 from lpc_ray.verification import off_source
+from lpc_ray.verification.base import unscored_words
 from lpc_ray.verification.outcomes import Answerer
 
 Wanted = list[tuple[str, Answerer, str]]  # what to call it in the terminal, what to verify, on which split
@@ -120,7 +121,8 @@ def _verify(context: RunContext, wanted: Wanted) -> None:
                 score = score_of(outcomes)
                 beside = "".join(f", {name} {value:.2f}" for name, value in mean_figures(outcomes).items())
                 counts = f"{score['passed']}/{score['total']} ({score['score']:.0%})"
-                context.say("verify", f"{asked[done]}: {counts}{beside}")
+                unscored = f"; {words}" if (words := unscored_words(outcomes)) else ""
+                context.say("verify", f"{asked[done]}: {counts}{beside}{unscored}")
 
 
 def _untrained_prefix(context: RunContext, initializer: str, num_tokens: int) -> Answerer:

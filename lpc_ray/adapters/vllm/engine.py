@@ -106,28 +106,28 @@ class VLLMEngine:
         return self._engine.errored
 
     async def generate(self, asks: list[Ask]) -> list[Reply]:
-        """Replies in the order of `asks`.
+        """Replies in the order of `asks`; `Reply.too_long` where prefix, prompt and reply do not fit the context.
 
         Raises: ArtifactError for a prefix of another model or a missing or unfit artifact, ConfigError for a prefix
-        when no connector is configured, DataError for a prompt that does not fit the context.
+        when no connector is configured, DataError for an empty prompt.
         """
         prepared = [self._prepare(ask) for ask in asks]
-        return list(await asyncio.gather(*(self._run(ask, ids) for ask, ids in zip(asks, prepared, strict=True))))
+        return list(await asyncio.gather(*(self._answer(ask, ids) for ask, ids in zip(asks, prepared, strict=True))))
 
     def _prepare(self, ask: Ask) -> list[int]:
         """Token ids of the ask's own prompt; refuses what the engine must not see."""
         ids = list(ask.token_ids) if ask.token_ids else render_chat(self._tokenizer, ask.messages, True, ask.thinking)
-        prefix_tokens = 0
         if ask.prefix is not None:
             self._check_prefix(ask.prefix)
-            prefix_tokens = ask.prefix.num_tokens
-        room = self.settings.max_model_len - prefix_tokens - ask.decoding.max_tokens
-        if not 1 <= len(ids) <= room:
-            raise DataError(
-                f"got a prompt of {len(ids)} tokens, wanted 1 to {room} (context {self.settings.max_model_len}, prefix "
-                f"{prefix_tokens}, reply up to {ask.decoding.max_tokens})"
-            )
+        if not ids:
+            raise DataError("got a prompt of 0 tokens, wanted at least 1")
         return ids
+
+    async def _answer(self, ask: Ask, ids: list[int]) -> Reply:
+        taken = len(ids) + ask.decoding.max_tokens + (ask.prefix.num_tokens if ask.prefix is not None else 0)
+        if taken > self.settings.max_model_len:
+            return Reply.too_long(len(ids), ask.top_k)
+        return await self._run(ask, ids)
 
     def _check_prefix(self, prefix: PrefixRef) -> None:
         if not self.settings.with_connector:
