@@ -65,7 +65,7 @@ def test_two_actors_work_disjoint_chunks_whose_union_is_complete(tmp_path, pool)
     tokenizer = TextTokenizer(EMBEDDED_MODEL)
     document = Document("d.md", text, "d" * 32)
     units = plan_units(build_family("ss", SETTINGS), "ss", [document], tokenizer.spans, "", 0)
-    task, store = InductionTask("ss", SETTINGS, 0, EMBEDDED_MODEL, None, "", 256), Store(str(tmp_path))
+    task, store = InductionTask("ss", SETTINGS, 0, EMBEDDED_MODEL, None, "", 2048), Store(str(tmp_path))
 
     batches = list(induce([TraceWork("t", task, store, units)], engine_pool, RESOURCES))
     assert sum(batch.units for batch in batches) == len(units) == 12
@@ -96,7 +96,7 @@ def test_what_an_actor_refuses_reaches_the_user_as_it_is(tmp_path, pool):
     settings = {**SETTINGS, "thinking_probability": 1.0}
     document = Document("d.md", "Nothing much. " * 40, "e" * 32)
     units = plan_units(build_family("ss", settings), "ss", [document], TextTokenizer(EMBEDDED_MODEL).spans, "", 0)
-    task = InductionTask("ss", settings, 0, EMBEDDED_MODEL, None, "", 256)
+    task = InductionTask("ss", settings, 0, EMBEDDED_MODEL, None, "", 2048)
     with pytest.raises(ConfigError, match="no switch enable_thinking"):
         list(induce([TraceWork("t", task, Store(str(tmp_path)), units[:3])], engine_pool, RESOURCES))
     assert not list(tmp_path.iterdir())
