@@ -94,6 +94,7 @@ class Reply:
     logprobs: float32 [T], of the generated tokens; empty when the ask wanted no top-k.
     topk_ids, topk_logprobs: int32 and float32 [T, K], best first; K = 0 when the ask wanted none.
     num_prompt_tokens: the client's tokens; a prefix is not counted.
+    is_thinking: the prompt's end opened a block of thinking, so that the reply begins inside.
     """
 
     text: str
@@ -103,6 +104,7 @@ class Reply:
     logprobs: np.ndarray
     topk_ids: np.ndarray
     topk_logprobs: np.ndarray
+    is_thinking: bool = False
 
     @property
     def is_too_long(self) -> bool:

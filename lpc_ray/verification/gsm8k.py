@@ -13,11 +13,12 @@ from pydantic import Field
 
 from lpc_ray.config.loading import Strict
 from lpc_ray.errors import DataError
+from lpc_ray.model.thinking import said
 from lpc_ray.records import Ask, Case, digest_of
 from lpc_ray.sources.gsm8k import Problem, last_number, marked_number, prompt, read_problems
 from lpc_ray.verification.base import Benchmark, Examination, judged, rows_of
 
-SCORER = "gsm8k/3"
+SCORER = "gsm8k/4"
 
 
 class Settings(Strict):
@@ -37,8 +38,8 @@ class GSM8K(Benchmark):
 
     def examine(self, case: Case, ask: Ask) -> Examination:
         [reply] = yield [ask]
-        wanted, marked = Decimal(case.answers[0]), marked_number(reply.text)
-        found = last_number(reply.text) if marked is None else marked
+        wanted, marked = Decimal(case.answers[0]), marked_number(text := said(reply))
+        found = last_number(text) if marked is None else marked
         return judged(
             marked == wanted,
             lenient=float(found == wanted),

@@ -14,11 +14,12 @@ from pydantic import Field
 
 from lpc_ray.config.loading import Distinct, Strict
 from lpc_ray.errors import DataError
+from lpc_ray.model.thinking import said
 from lpc_ray.records import Ask, Case, digest_of
 from lpc_ray.sources.longhealth import LETTERS, Patient, prompt, read_patients
 from lpc_ray.verification.base import Benchmark, Examination, judged, rows_of
 
-SCORER = "longhealth/2"
+SCORER = "longhealth/3"
 _TAG = re.compile(r"<(/?)answer>", re.IGNORECASE)
 _MARKUP = str.maketrans("", "", '*`_"“”')
 _LEAD = r"(?:(?:the|correct|answer|option|letter|choice|is)\b[\s:]*)*"
@@ -62,10 +63,11 @@ class LongHealth(Benchmark):
     def examine(self, case: Case, ask: Ask) -> Examination:
         [reply] = yield [ask]
         correct, *options = case.answers
-        tagged = tagged_letter(reply.text, options)
+        text = said(reply)
+        tagged = tagged_letter(text, options)
         return judged(
             tagged == correct,
-            lenient=float((tagged or untagged_letter(reply.text, options)) == correct),
+            lenient=float((tagged or untagged_letter(text, options)) == correct),
             tagged=float(tagged is not None),
             cap_hit=float(reply.finish_reason == "length"),
         )

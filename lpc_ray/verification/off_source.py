@@ -4,26 +4,21 @@ Three figures beside the on-source score: drift of the next-token distribution (
 on unrelated questions, and abstention on questions that the source cannot answer. Source: Cartridges++ (2026).
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lpc_ray.errors import DataError
+from lpc_ray.model.thinking import said
 from lpc_ray.records import Ask, Case, Outcome, Tally
 from lpc_ray.sources.text import read_rows
 from lpc_ray.verification.base import Benchmark, Examination, judged, rows_of
+from lpc_ray.verification.declining import abstains
 from lpc_ray.verification.short_answer import DistinctCases, is_answered, normalise
 
-SCORER = "off_source/3"
+SCORER = "off_source/4"
 SPLIT = "held_out"
-_ABSTAINS = re.compile(
-    r"\b(?:(?:do|does|did) ?(?:n[o']t|not) (?:know|say|mention|specify|state|contain|have)|(?:is|are|was) ?(?:n[o']t|not) "
-    r"(?:known|mentioned|specified|stated|given|provided|clear|available)|can ?(?:no|')t (?:answer|say|tell|find|determine)|"
-    r"not sure|unsure|unknown|no (?:information|mention)|unable to)\b",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True)
@@ -37,12 +32,7 @@ class OffSourceBenchmark(Benchmark):
 
     def examine(self, case: Case, ask: Ask) -> Examination:
         [reply] = yield [ask]
-        return judged(is_answered(reply.text, case.answers) if case.answers else abstains(reply.text))
-
-
-def abstains(reply: str) -> bool:
-    """Whether a reply says that it does not know."""
-    return _ABSTAINS.search(reply.replace("’", "'")) is not None
+        return judged(is_answered(said(reply), case.answers) if case.answers else abstains(said(reply)))
 
 
 def load(path: Path) -> OffSourceBenchmark:

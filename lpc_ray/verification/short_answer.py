@@ -8,11 +8,12 @@ from typing import Any
 
 from lpc_ray.config.loading import Strict
 from lpc_ray.errors import DataError
+from lpc_ray.model.thinking import said, spoken
 from lpc_ray.records import Ask, Case
 from lpc_ray.sources.text import read_rows
 from lpc_ray.verification.base import Benchmark, Examination, judged, rows_of
 
-SCORER = "short_answer/3"
+SCORER = "short_answer/4"
 _ARTICLES = {"a", "an", "the"}
 _MONEY_AFTER_MINUS = re.compile(r"(?<=[-−])[$€£](?=\d)")
 # Marks belong to the letter before them. Where a script puts no space between words, each letter is a word of its own.
@@ -47,7 +48,7 @@ def _words(text: str) -> list[str]:
 
 def is_answered(reply: str, answers: tuple[str, ...]) -> bool:
     """Whether the words of an accepted form stand together, in order, in the reply, but for articles between them."""
-    said, forms = _words(_folded(reply)), [form for answer in answers if (form := _form(answer))]
+    said, forms = _words(_folded(spoken(reply))), [form for answer in answers if (form := _form(answer))]
     return any(_stands_at(start, form, said) for form in forms for start in range(len(said)))
 
 
@@ -83,7 +84,7 @@ class ShortAnswer(Benchmark):
 
     def examine(self, case: Case, ask: Ask) -> Examination:
         [reply] = yield [ask]
-        return judged(is_answered(reply.text, case.answers))
+        return judged(is_answered(said(reply), case.answers))
 
 
 def load(path: Path, settings: Settings) -> ShortAnswer:

@@ -15,6 +15,7 @@ from pydantic import Field
 from lpc_ray.config.loading import Distinct, Strict
 from lpc_ray.errors import ConfigError, VerificationError
 from lpc_ray.model.chat import with_system
+from lpc_ray.model.thinking import said
 from lpc_ray.records import Ask, Case, Message, Outcome
 from lpc_ray.sources.skillsbench import Task, no_skill_prompt, placements, read_tasks, skill_prompt
 from lpc_ray.verification.base import Benchmark, Examination, Judgement, rows_of
@@ -31,7 +32,7 @@ from lpc_ray.verification.sandbox.task_runner import (
     run_tests,
 )
 
-SCORER = "skillsbench/3"
+SCORER = "skillsbench/4"
 LEAK_WORDS = 12
 _ERROR_TAIL = 2000
 
@@ -97,11 +98,11 @@ class SkillsBench(Benchmark):
         opening, attempt = ask.messages, 1
         while True:
             [reply] = yield [ask]
-            judgement, error = self._judge(task, program_in(reply.text), ready)
+            judgement, error = self._judge(task, program_in(said(reply)), ready)
             if error is None or attempt == self.attempts:
                 figures = {"attempts": attempt, "cap_hit": float(reply.finish_reason == "length")}
                 return replace(judgement, figures={**judgement.figures, **figures})
-            ask = replace(ask, messages=(*opening, *_feedback(reply.text, error)))
+            ask = replace(ask, messages=(*opening, *_feedback(said(reply), error)))
             attempt += 1
 
     def preflight(self, name: str) -> Preflight:

@@ -14,7 +14,7 @@ from lpc_ray.prefix.attention import attach, forward_cache
 from lpc_ray.storage import Store
 from lpc_ray.verification.drift import kl_drift, text_row
 from lpc_ray.verification.gate import judge, require_passed
-from lpc_ray.verification.off_source import OffSourceBenchmark, abstains, damage
+from lpc_ray.verification.off_source import OffSourceBenchmark, damage
 from lpc_ray.verification.off_source import load as load_off_source
 from lpc_ray.verification.outcomes import Answerer, OutcomeStore, Verifier
 from tests import tiny
@@ -22,24 +22,6 @@ from tests.replies import Scripted
 from tests.tiny import tiny_model
 
 IDENTITY = replace(tiny.IDENTITY, num_layers=2, num_kv_heads=1, head_dim=4)
-
-
-@pytest.mark.parametrize(
-    ("reply", "declines"),
-    [
-        ("I don't know.", True),
-        ("I don’t know that", True),
-        ("The handbook does not mention it.", True),
-        ("There is no information about this.", True),
-        ("I cannot answer that.", True),
-        ("It is not specified.", True),
-        ("The password is heron.", False),
-        ("I know it well: 12.", False),
-        ("", False),
-    ],
-)
-def test_declining_to_answer_is_told_from_answering(reply, declines):
-    assert abstains(reply) is declines
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ One engine serves the teacher, the verifier and every prefix at once; concurrent
 import asyncio
 import os
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,11 @@ from lpc_ray.artifacts.store import read_manifest
 from lpc_ray.errors import ArtifactError, ConfigError, DataError
 from lpc_ray.model.chat import render_chat
 from lpc_ray.model.identity import ModelIdentity, check_same, model_identity
+from lpc_ray.model.thinking import opens_thinking
 from lpc_ray.records import Ask, PrefixRef, Reply
 from lpc_ray.serving.rewriting import Rewriting
+
+_TAG_TOKENS = 16  # at least what a tag that opens thinking, and the space after it, is cut into
 
 
 @dataclass(frozen=True)
@@ -173,7 +176,9 @@ class VLLMEngine:
                 + (f" (prefix {ask.prefix.digest} in {ask.prefix.folder})" if ask.prefix else "")
             )
         self.answered += 1
-        return _reply(completion, num_prompt_tokens=len(ids), top_k=ask.top_k)
+        is_thinking = opens_thinking(self._tokenizer.decode(ids[-_TAG_TOKENS:]))
+        reply = _reply(completion, num_prompt_tokens=len(ids), top_k=ask.top_k)
+        return replace(reply, is_thinking=is_thinking)
 
 
 def whole_prompts(max_model_len: int) -> dict[str, Any]:
