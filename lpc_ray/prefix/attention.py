@@ -58,18 +58,20 @@ class SeenQueries:
 def attach(model: PreTrainedModel) -> PreTrainedModel:
     """Freeze `model` and let its attention see prefixes. Mutates and returns the model.
 
-    Six tokens prove it: behind the cache of the first three, the others get the logits that the model as it came gives them.
+    Six tokens prove it: behind the cache of the first three, the others get the logits that the model's eager attention gives
+    them without a prefix, in the model's dtype, so that what differs is the prefix and not the arithmetic.
     Raises: ConfigError for an architecture that a prefix cannot enter exactly; see `architecture`.
     """
     check_architecture(model.config.get_text_config())
     model.eval()
     ids = torch.arange(5, 11, device=model.device)[None] % model.config.get_text_config().vocab_size
-    with torch.no_grad():
-        wanted = model(input_ids=ids, use_cache=False).logits[0, 3:]
     if not (model._supports_attention_backend and model._can_set_attn_implementation()):
         raise ConfigError(
             f"model {model.config.model_type}: its attention cannot be exchanged, so no prefix can enter it"
         )
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        wanted = model(input_ids=ids, use_cache=False).logits[0, 3:]
     model.set_attn_implementation(ATTENTION)
     model.requires_grad_(False)
     _check_enters(model, ids, wanted)

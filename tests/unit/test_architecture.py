@@ -2,10 +2,11 @@
 
 import pytest
 import torch
-from transformers import AutoConfig
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from lpc_ray.errors import ConfigError
 from lpc_ray.model.architecture import check_architecture
+from lpc_ray.model.embedded import EMBEDDED_MODEL, resolve_model
 from lpc_ray.prefix.attention import attach, prefix_arguments
 from lpc_ray.prefix.initializers import first_k
 from lpc_ray.prefix.initializers.base import Start
@@ -95,6 +96,30 @@ def test_a_model_with_attention_sinks_is_refused_when_it_is_tried():
 def test_a_model_that_a_prefix_does_not_reach_exactly_is_refused_when_it_is_tried(model_type, reason):
     with pytest.raises(ConfigError, match=f"model {model_type}.*{reason}"):
         attach(tiny_model(model_type, initializer_range=0.2))
+
+
+@pytest.mark.parametrize("model_type", ["nemotron", "diffllama", "bert", "roberta", "jetmoe"])
+def test_bfloat16_lets_no_model_in_that_a_prefix_does_not_reach(model_type):
+    with pytest.raises(ConfigError, match=f"model {model_type}.*"):
+        attach(tiny_model(model_type, initializer_range=0.2).bfloat16())
+
+
+@torch.no_grad()
+def test_the_default_model_takes_a_prefix_in_bfloat16_as_exactly_as_in_the_same_arithmetic_without_one():
+    def model(dtype):
+        return AutoModelForCausalLM.from_pretrained(
+            resolve_model(EMBEDDED_MODEL), dtype=dtype, attn_implementation="eager"
+        ).eval()
+
+    ids = torch.arange(5, 11)[None]
+    plain = [model(dtype)(ids, use_cache=False).logits[0, 3:].float() for dtype in (torch.float32, torch.bfloat16)]
+    ours = attach(model(torch.bfloat16))
+    start = first_k.initialize(Start(ours, ids[0].tolist(), 3))
+    arguments = prefix_arguments(start.keys, start.values, torch.zeros(1, 3, dtype=torch.long))
+    got = ours(ids[:, 3:], position_ids=torch.arange(3, 6)[None], use_cache=False, **arguments).logits[0].float()
+    rounded = (plain[1] - plain[0]).abs().max()
+    assert rounded < 0.1 * plain[0].abs().max()
+    torch.testing.assert_close(got, plain[1], atol=0.5 * rounded.item(), rtol=0)
 
 
 def test_a_window_shorter_than_the_source_is_refused_by_name():
