@@ -57,8 +57,8 @@ def stated_config(model: str, revision: str | None = None) -> Any:
 
     model: a local folder, or an id on the Hugging Face hub. Raises: ConfigError when it cannot be read.
     """
+    file = model_file(model, "config.json", revision)
     try:
-        file = model_file(model, "config.json", revision)
         config = json.loads(file.read_text(encoding="utf-8")) if file else {}
         text = config.get("text_config") or config
         fields = {"model_type": "unknown", "rope_parameters": text.get("rope_scaling"), **text}

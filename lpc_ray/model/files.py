@@ -4,6 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from lpc_ray.errors import ConfigError
+from lpc_ray.model.embedded import model_file
+from lpc_ray.model.finding import CONFIG
 
 
 def text_config(model: str, revision: str | None = None) -> Any:
@@ -21,6 +23,8 @@ def read_tokenizer(model: str, revision: str | None = None) -> Any:
 
 
 def _read(from_pretrained: Callable[..., Any], model: str, revision: str | None) -> Any:
+    if model_file(model, CONFIG, revision) is None:
+        raise ConfigError(f"model {model!r}: {CONFIG} is missing")
     try:
         return from_pretrained(model, revision=revision, trust_remote_code=False)
     except Exception as error:  # a malformed file fails in whatever way the code that reads it knows

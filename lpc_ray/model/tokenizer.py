@@ -7,6 +7,7 @@ from tokenizers import Tokenizer
 
 from lpc_ray.errors import ConfigError
 from lpc_ray.model.embedded import model_file, resolve_model
+from lpc_ray.model.finding import TOKENIZER
 
 
 class TextTokenizer:
@@ -17,7 +18,9 @@ class TextTokenizer:
 
     def __init__(self, model: str, revision: str | None = None):
         self._model, self._revision = resolve_model(model), revision
-        file = Path(self._model) / "tokenizer.json"
+        if model_file(self._model, TOKENIZER, revision) is None:
+            raise ConfigError(f"model {model!r}: {TOKENIZER} is missing")
+        file = Path(self._model) / TOKENIZER
         try:
             if file.exists():
                 self._tokenizer = Tokenizer.from_file(str(file))

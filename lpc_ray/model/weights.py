@@ -14,10 +14,10 @@ from blake3 import blake3
 
 from lpc_ray.errors import ConfigError, StorageError
 from lpc_ray.model.embedded import model_file, weights_cache
+from lpc_ray.model.finding import PICKLED, WHOLE, indexed
 from lpc_ray.records import digest_of
 from lpc_ray.storage import Store
 
-WHOLE, PICKLED = "model.safetensors", "pytorch_model.bin"
 _TORCH_NAMES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
 _DERIVED = "rotary_emb.inv_freq"  # older checkpoints hold it; every engine computes it
 _MAX_HEADER_BYTES = 100 << 20
@@ -56,23 +56,13 @@ def weight_files(model: str, revision: str | None = None) -> list[Path]:
     for whole in (WHOLE, PICKLED):
         single, index = model_file(model, whole, revision), model_file(model, f"{whole}.index.json", revision)
         if index is not None:
-            files = [_shard(model, name, revision) for name in _indexed(model, index)]
+            files = [_shard(model, name, revision) for name in indexed(model, index)]
             if single is not None and single not in files:
                 raise ConfigError(f"model {model!r}: got {whole} and an index of other files, wanted one of the two")
             return files
         if single is not None:
             return [single, *_read_as_well(single)]
     raise ConfigError(f"model {model!r}: got no weights, wanted {WHOLE} or its shards with {WHOLE}.index.json")
-
-
-def _indexed(model: str, index: Path) -> list[str]:
-    try:
-        names = {str(name) for name in json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()}
-    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-        raise ConfigError(f"model {model!r}: {index.name}: got no index of weight files (weight_map)") from error
-    if not names or any(Path(name).name != name for name in names):
-        raise ConfigError(f"model {model!r}: {index.name}: got {sorted(names)[:3]}, wanted names of files beside it")
-    return sorted(names)
 
 
 def _shard(model: str, name: str, revision: str | None) -> Path:

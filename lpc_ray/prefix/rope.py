@@ -1,5 +1,9 @@
 """Turning stored keys to other positions with the model's own RoPE."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 import torch
 from transformers import PreTrainedModel
 
@@ -12,8 +16,9 @@ SHIFT, TRIED_TOKENS = 7, 8
 def inverse_frequencies(model: PreTrainedModel, where: str) -> torch.Tensor:
     """The model's own RoPE inverse frequencies, fp32 [D_rot/2], proved on every layer.
 
-    Attention sees only how far apart tokens are, so a forward at positions 7… must give the keys of one at positions 0…, turned
-    by 7. Layers without RoPE, interleaved layouts and a second RoPE show here.
+    A forward at positions 7… must give the keys of one at positions 0…, turned by 7. Both see the same hidden states in every
+    layer, so that in any dtype no more than the rounding of a key differs. Layers without RoPE, interleaved layouts and a
+    second RoPE show here.
     Raises: ConfigError, naming the initializer `where`, when there is no single set that turns every layer's keys.
     """
     rotary = getattr(model.base_model, "rotary_emb", None)
@@ -25,10 +30,9 @@ def inverse_frequencies(model: PreTrainedModel, where: str) -> torch.Tensor:
         )
     frequencies = frequencies.float()
     ids = [number % model.config.get_text_config().vocab_size for number in range(5, 5 + TRIED_TOKENS)]
-    turned = rerotate(
-        forward_cache(model, ids)[0], torch.full((TRIED_TOKENS,), SHIFT, device=model.device), frequencies
-    )
-    moved = forward_cache(model, ids, first_position=SHIFT)[0]
+    with _same_inputs(model):
+        keys, moved = forward_cache(model, ids)[0], forward_cache(model, ids, first_position=SHIFT)[0]
+    turned = rerotate(keys, torch.full((TRIED_TOKENS,), SHIFT, device=model.device), frequencies)
     for layer, (got, wanted) in enumerate(zip(turned, moved, strict=True)):
         error, allowed = (got - wanted).abs().max().item(), rounding(model) * wanted.abs().max().item()
         if not error <= allowed:
@@ -37,6 +41,25 @@ def inverse_frequencies(model: PreTrainedModel, where: str) -> torch.Tensor:
                 f"wanted at most {allowed:.2e}; model {model.config.model_type} rotates in another way"
             )
     return frequencies
+
+
+@contextmanager
+def _same_inputs(model: PreTrainedModel) -> Iterator[None]:
+    """Every layer and its attention get in later forwards the hidden states that they got in the first."""
+    seen: dict[torch.nn.Module, torch.Tensor] = {}
+
+    def feed(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+        if args:
+            return (seen.setdefault(module, args[0]), *args[1:]), kwargs
+        return args, {**kwargs, "hidden_states": seen.setdefault(module, kwargs["hidden_states"])}
+
+    layers = [module for module in model.base_model.modules() if hasattr(module, "layer_idx")]
+    hooks = [module.register_forward_pre_hook(feed, with_kwargs=True) for module in layers]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def rerotate(keys: torch.Tensor, turn: torch.Tensor, frequencies: torch.Tensor) -> torch.Tensor:

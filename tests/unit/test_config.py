@@ -329,7 +329,8 @@ def test_a_model_that_no_prefix_enters_or_fits_is_refused_before_anything_is_loa
     (tmp_path / "config.json").write_text(
         json.dumps({key: value for key, value in config.items() if value is not None})
     )
-    (tmp_path / "tokenizer.json").symlink_to(embedded / "tokenizer.json")
+    for name in ("tokenizer.json", "model.safetensors"):
+        (tmp_path / name).symlink_to(embedded / name)
     job = load(ROOT / "jobs/configs/pi_scale.cpu.yaml", [f"recipe.model.id={tmp_path}"])
     if message is None:
         make_plan(job)

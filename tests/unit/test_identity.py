@@ -169,7 +169,7 @@ def test_a_field_that_a_later_transformers_adds_with_its_default_orphans_no_pref
     later = type("Later", (type(config),), {"__annotations__": {"new_switch": bool}, "new_switch": False})
     fields = {name: value for name, value in config.to_dict().items() if name != "model_type"}
     assert forward_fields(later(**fields)) == forward_fields(config)
-    assert forward_fields(later(**fields, new_switch=True)) != forward_fields(config)
+    assert forward_fields(later(**{**fields, "new_switch": True})) != forward_fields(config)
 
 
 def test_a_list_that_follows_from_other_fields_may_be_left_out():

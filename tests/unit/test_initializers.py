@@ -4,11 +4,13 @@ import math
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 from lpc_ray.artifacts.handles import ARTIFACTS, set_handle
 from lpc_ray.artifacts.store import publish
 from lpc_ray.config.recipe import PrefixRecipe, Recipe
 from lpc_ray.errors import ArtifactError, ConfigError, DataError
+from lpc_ray.model.embedded import EMBEDDED_MODEL, resolve_model
 from lpc_ray.prefix.attention import attach, forward_cache
 from lpc_ray.prefix.initializers import (
     attention_matching,
@@ -117,6 +119,24 @@ def test_a_model_whose_keys_turn_otherwise_in_any_layer_is_refused_by_name(initi
     model = attach(tiny_model(model_type, initializer_range=0.2, num_hidden_layers=4, max_position_embeddings=512))
     with pytest.raises(ConfigError, match=f"keys of layer {layer}, .*{model_type} rotates in another way"):
         initializer.initialize(Start(model, SOURCE, 12))
+
+
+@pytest.mark.parametrize("model_type", ["cohere", "glm4", "smollm3"])
+def test_bfloat16_lets_no_model_through_whose_keys_turn_otherwise(model_type):
+    model = attach(
+        tiny_model(model_type, initializer_range=0.2, num_hidden_layers=4, max_position_embeddings=512).bfloat16()
+    )
+    with pytest.raises(ConfigError, match=f"{model_type} rotates in another way"):
+        strided_rope.initialize(Start(model, SOURCE, 12))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_strided_rope_turns_the_default_models_keys_in_either_dtype(dtype):
+    folder = resolve_model(EMBEDDED_MODEL)
+    model = attach(AutoModelForCausalLM.from_pretrained(folder, dtype=dtype))
+    got, (keys, values) = strided_rope.initialize(Start(model, SOURCE, 60)), forward_cache(model, SOURCE)
+    torch.testing.assert_close(got.keys, keys, atol=1e-5, rtol=1e-4)
+    assert torch.equal(got.values, values) and not any(module._forward_pre_hooks for module in model.modules())
 
 
 def test_first_k_is_the_cache_of_the_first_tokens():
