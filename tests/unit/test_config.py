@@ -13,11 +13,11 @@ import yaml
 
 from lpc_ray.artifacts.handles import ARTIFACTS, set_handle
 from lpc_ray.artifacts.store import publish
-from lpc_ray.cli.jobs import run_job
+from lpc_ray.cli.jobs import run_job, store_url
 from lpc_ray.config.job import load
 from lpc_ray.config.loading import nearest
 from lpc_ray.config.shares import size_in_tokens
-from lpc_ray.errors import ArtifactError, ConfigError, DataError, LPCError
+from lpc_ray.errors import ArtifactError, ConfigError, DataError, LPCError, StorageError
 from lpc_ray.induction import build_family, family_names
 from lpc_ray.model.embedded import fetch_embedded_model, resolve_model
 from lpc_ray.model.identity import model_identity
@@ -75,6 +75,23 @@ def test_a_bad_value_or_override_is_one_line(config_file, override):
     with pytest.raises(ConfigError) as caught:
         load(config_file, [override])
     assert "\n" not in str(caught.value)
+
+
+def test_a_path_that_is_not_utf8_is_refused_in_a_config_and_as_a_run_folder(config_file, tmp_path, monkeypatch):
+    latin = os.fsdecode(b"d\xe9r")
+    with pytest.raises(
+        ConfigError, match=r"^override 'recipe.source.paths=\[d\\udce9r\]': got a name that is not UTF-8"
+    ):
+        load(config_file, [f"recipe.source.paths=[{latin}]"])
+    with pytest.raises(
+        ConfigError, match=r"recipe.source.paths.0: got 'd\\udce9r', wanted UTF-8: a file of another name is"
+    ):
+        load(config_file, [r'recipe.source.paths=["d\uDCE9r"]'])
+    (tmp_path / latin).mkdir()
+    monkeypatch.chdir(tmp_path / latin)
+    assert load(config_file.rename(tmp_path / latin / "job.yaml")).name == BASE["name"]
+    with pytest.raises(StorageError, match="got a path that is not UTF-8, which MLflow and Ray cannot use"):
+        store_url(load("job.yaml"))
 
 
 def test_overrides_reach_any_field(config_file):

@@ -12,6 +12,7 @@ import yaml
 
 from lpc_ray.config.loading import read
 from lpc_ray.errors import ConfigError
+from lpc_ray.home import settle
 from lpc_ray.report.files import REPORT
 from lpc_ray.run.folder import RunFolder
 from lpc_ray.serving.settings import ServerSettings, server_settings
@@ -147,6 +148,8 @@ def main(config: Path, description: str | None) -> None:
     parser.add_argument("setting", nargs="*", help="any field of the settings, such as replicas=2")
     options = parser.parse_intermixed_args()
     with exit_on_error():
+        if moved := settle():
+            print(moved, flush=True)
         _serve(options, config)
 
 

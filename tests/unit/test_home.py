@@ -1,0 +1,135 @@
+"""Users without a home, with one that cannot be written, and folders that are named and are none."""
+
+import os
+import pwd
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from lpc_ray.errors import ConfigError, StorageError
+from lpc_ray.home import cache, make_in_cache, own_home, settle
+from lpc_ray.model.embedded import fetch_embedded_model, model_cache, prefix_cache
+
+NAMES = ("HOME", "USER", "LOGNAME", "LNAME", "USERNAME", "TMPDIR", "LPC_CACHE", "HF_HOME", "XDG_CACHE_HOME")
+
+
+@pytest.fixture
+def bare(monkeypatch, unprivileged):
+    """Nothing is said of a home or a cache, `tmp` in a folder that is ours is the temporary one, and `root` is not ours."""
+    for name in NAMES:
+        monkeypatch.delenv(name, raising=False)
+    root = unprivileged / "root"
+    (root / ".cache" / "huggingface").mkdir(parents=True)
+    (root / ".cache" / "lpc_ray" / "models").mkdir(parents=True)
+    (unprivileged / "tmp").mkdir(mode=0o777)
+    (unprivileged / "tmp").chmod(0o777)
+    for folder in (root, *root.rglob("*")):
+        folder.chmod(0o555)
+    monkeypatch.setenv("TMPDIR", str(unprivileged / "tmp"))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    if os.geteuid() == 0:
+        os.seteuid(65534)
+    return unprivileged
+
+
+def _substitute(bare: Path) -> Path:
+    return bare / "tmp" / f"lpc_ray-home-{os.geteuid()}"
+
+
+@pytest.mark.parametrize("home", ["/nonexistent", "", "relative", "root", "root/.cache/../../root"])
+def test_a_home_that_cannot_be_written_is_replaced_and_said(bare, monkeypatch, home):
+    monkeypatch.setenv("HOME", str(bare / home) if home.startswith("root") else home)
+    monkeypatch.setenv("XDG_CONFIG_HOME", "/root/.config")
+    line = settle()
+    assert line is not None and line.endswith(
+        f"cannot be written, so libraries keep their files in {_substitute(bare)}"
+    )
+    assert Path.home() == _substitute(bare) and Path.home().stat().st_mode & 0o777 == 0o700
+    assert "XDG_CONFIG_HOME" not in os.environ
+    assert settle() is None  # the second time it is a home like any other
+    with pytest.raises(StorageError, match="got no home folder that can be written, wanted HOME to name one"):
+        own_home()
+
+
+def test_caches_in_a_home_that_can_only_be_read_are_read(bare, monkeypatch):
+    monkeypatch.setenv("HOME", str(bare / "root"))
+    settle()
+    assert os.environ["HF_HOME"] == str(bare / "root/.cache/huggingface")
+    assert model_cache() == bare / "root/.cache/lpc_ray/models"
+
+
+def test_a_home_that_can_be_written_stays(bare, monkeypatch):
+    monkeypatch.setenv("HOME", str(bare / "tmp"))
+    assert settle() is None and own_home() == bare / "tmp" and cache() == bare / "tmp" / ".cache" / "lpc_ray"
+
+
+def test_a_cache_folder_that_cannot_be_written_is_read_and_replaced(bare, monkeypatch):
+    monkeypatch.setenv("HOME", str(bare / "tmp"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(bare / "root" / ".cache"))
+    assert str(settle()).startswith(f"XDG_CACHE_HOME {bare}/root/.cache: cannot be written")
+    assert "XDG_CACHE_HOME" not in os.environ and cache() == bare / "root/.cache/lpc_ray"
+
+
+def test_a_user_whom_the_system_does_not_know_gets_a_name_and_a_home(bare, monkeypatch):
+    def unknown(number):
+        raise KeyError(f"getpwuid(): uid not found: {number}")
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    monkeypatch.setenv("LPC_CACHE", str(bare / "root/.cache/lpc_ray"))
+    assert str(settle()).startswith("home (none): cannot be written")
+    assert os.environ["USER"] == f"uid{os.geteuid()}" and model_cache() == bare / "root/.cache/lpc_ray/models"
+
+
+@pytest.mark.parametrize("named", ["/nonexistent/tmp", "root", "file"])
+def test_a_temporary_folder_that_cannot_be_written_is_refused_by_name(bare, monkeypatch, named):
+    (bare / "tmp" / "file").touch()
+    folder = {"root": bare / "root", "file": bare / "tmp" / "file"}.get(named, named)
+    monkeypatch.setenv("TMPDIR", str(folder))
+    with pytest.raises(ConfigError, match=f"^TMPDIR: got {folder}, wanted a folder that can be written$"):
+        settle()
+
+
+def test_a_substitute_that_is_another_users_is_refused(bare, monkeypatch):
+    monkeypatch.setenv("HOME", "/nonexistent")
+    _substitute(bare).symlink_to(bare / "root")
+    with pytest.raises(ConfigError, match="is not ours alone; wanted HOME to name a folder"):
+        settle()
+
+
+def test_a_model_is_not_prepared_where_it_cannot_stay(bare, monkeypatch):
+    monkeypatch.setenv("HOME", "/nonexistent")
+    settle()
+    with pytest.raises(
+        StorageError, match="^LPC_CACHE: got none, and no home that can be written, wanted a folder that"
+    ):
+        fetch_embedded_model()
+    monkeypatch.setenv("LPC_CACHE", str(bare / "root/.cache/lpc_ray"))
+    with pytest.raises(
+        StorageError, match="cannot write .*models: Permission denied; wanted LPC_CACHE to name a folder"
+    ):
+        fetch_embedded_model()
+    monkeypatch.setenv("LPC_CACHE", "/etc/passwd")
+    with pytest.raises(StorageError, match="cannot write /etc/passwd/x: Not a directory; wanted LPC_CACHE"):
+        make_in_cache(cache() / "x")
+
+
+@pytest.mark.parametrize(
+    ("names", "folder"),
+    [
+        ({"LPC_CACHE": "/c"}, "/c"),
+        ({"LPC_CACHE": "c"}, "{cwd}/c"),
+        ({"LPC_CACHE": "~/c"}, "/h/c"),
+        ({"LPC_CACHE": ""}, "/h/.cache/lpc_ray"),
+        ({"XDG_CACHE_HOME": "/x"}, "/x/lpc_ray"),
+        ({"XDG_CACHE_HOME": ""}, "/h/.cache/lpc_ray"),
+        ({"XDG_CACHE_HOME": "x"}, "/h/.cache/lpc_ray"),
+        ({"LPC_CACHE": "/c", "XDG_CACHE_HOME": "/x"}, "/c"),
+    ],
+)
+def test_the_cache_lies_where_it_is_named_and_nowhere_in_the_working_directory_by_chance(monkeypatch, names, folder):
+    for name in NAMES:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"HOME": "/h", **names}.items():
+        monkeypatch.setenv(name, value)
+    assert prefix_cache() == Path(folder.format(cwd=Path.cwd())) / "prefixes"
