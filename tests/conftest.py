@@ -1,4 +1,4 @@
-"""What all tests share: how long a machine takes is never a failure, and what a shell leaves to its children changes nothing."""
+"""What all tests share: how long a machine takes is no failure, and what a shell leaves to its children changes nothing."""
 
 import os
 import signal
