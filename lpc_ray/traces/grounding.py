@@ -6,8 +6,11 @@ figure to compare trace sets by, not a verdict on a trace.
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
-_NUMBER = re.compile(r"\d+(?:[.,:/]\d+)*")
+from lpc_ray.sources.words import words
+
+_DIGIT = re.compile(r"\d")
 _QUOTED = re.compile(r"\"([^\"\n]{2,80})\"|“([^”\n]{2,80})”|«([^»\n]{2,80})»|`([^`\n]{2,80})`")
 _CAPITALISED = r"[^\W\d_a-z][\w’'-]*[a-z][\w’'-]*"
 _NAME = re.compile(rf"(?<![\w’'-]){_CAPITALISED}(?: {_CAPITALISED})*")
@@ -35,26 +38,36 @@ def claims(text: str) -> Claims:
     """Names are runs of capitalised words; one that only opens a sentence is none, nor is a function word before one."""
     names = []
     for match in _NAME.finditer(text):
-        words = match[0].split(" ")
+        run = match[0].split(" ")
         if _SENTENCE_START.search(text[max(0, match.start() - 40) : match.start()]):
-            words = words[1:] if len(words) == 1 or words[0].lower() in _OPENERS else words
-        if words:
-            names.append(re.sub(r"[’']s?$", "", " ".join(words)))
+            run = run[1:] if len(run) == 1 or run[0].lower() in _OPENERS else run
+        if run:
+            names.append(re.sub(r"[’']s?$", "", " ".join(run)))
     quotes = [next(group for group in match.groups() if group) for match in _QUOTED.finditer(text)]
-    return Claims(_once(_NUMBER.findall(text)), _once(names), _once(quotes))
+    numbers = [word.raw for word in words(text) if word.is_amount and _DIGIT.search(word.raw)]
+    return Claims(_once(numbers), _once(names), _once(quotes))
 
 
 def absent(stated: Claims, source: str) -> Claims:
-    """Those of `stated` that `source` does not hold: numbers as numbers, the rest as text, case and spacing aside."""
-    numbers = set(_NUMBER.findall(source))
-    folded = _folded(source)
+    """Those of `stated` that `source` does not hold: numbers as numbers (1,000 is 1000), the rest as text, case and spacing
+    aside.
+    """
+    numbers, folded = _numbers(source), _folded(source)
     return Claims(
-        tuple(number for number in stated.numbers if number not in numbers),
+        tuple(number for number in stated.numbers if numbers.isdisjoint(word.text for word in words(number))),
         tuple(name for name in stated.names if _folded(name) not in folded),
         tuple(quote for quote in stated.quotes if _folded(quote) not in folded),
     )
 
 
+@lru_cache(maxsize=4)
+def _numbers(source: str) -> frozenset[str]:
+    """Every amount of a source, and the parts of dates and ranges."""
+    amounts = [word.text for word in words(source) if word.is_amount]
+    return frozenset(part for amount in amounts for part in (amount, *amount.removeprefix("-").split("-")))
+
+
+@lru_cache(maxsize=4)
 def _folded(text: str) -> str:
     return " ".join(text.casefold().split())
 

@@ -1,7 +1,5 @@
 """Short answers: a reply passes when an accepted form occurs in it, both normalised."""
 
-import re
-import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,64 +9,47 @@ from lpc_ray.errors import DataError
 from lpc_ray.model.thinking import said, spoken
 from lpc_ray.records import Ask, Case
 from lpc_ray.sources.text import read_rows
+from lpc_ray.sources.words import Word, words
 from lpc_ray.verification.base import Benchmark, Examination, judged, rows_of
 
 SCORER = "short_answer/4"
 _ARTICLES = {"a", "an", "the"}
-_MONEY_AFTER_MINUS = re.compile(r"(?<=[-−])[$€£](?=\d)")
-# Marks belong to the letter before them. Where a script puts no space between words, each letter is a word of its own.
-_MARKS = "".join(char for char in map(chr, range(0x300, 0x20000)) if unicodedata.category(char) in ("Mn", "Mc"))
-_UNSPACED = (
-    "\u0e01-\u0edf\u1000-\u109f\u1780-\u17d3\u3041-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff"
-)
-_LETTERS = rf"(?:(?![{_UNSPACED}])[^\W_][{_MARKS}]*)+"
-_WORD = re.compile(
-    rf"%|[{_UNSPACED}][{_MARKS}]*"
-    rf"|(?:(?<!\w)[-−](?=\d))?{_LETTERS}(?:(?<=\d)[.:,](?=\d){_LETTERS})*(?:(?<!\d)(?:\+{{2,}}|[+#](?!\w)))?"
-)
 
 
 def normalise(text: str) -> list[str]:
-    """Case, width, articles, punctuation and invisible characters removed. Returns words.
-
-    `.`, `:` and `,` between digits stay, and so do a number's minus and the sign that ends a word such as C++ or C#; `%` is
-    a word, and so is each letter of a script that puts no space between words.
-    """
-    return [word for word in _words(_folded(text)) if word not in _ARTICLES]
-
-
-def _folded(text: str) -> str:
-    return unicodedata.normalize("NFKC", text).casefold()
-
-
-def _words(text: str) -> list[str]:
-    visible = "".join(char for char in unicodedata.normalize("NFKC", text) if unicodedata.category(char) != "Cf")
-    return [word.replace("−", "-") for word in _WORD.findall(_MONEY_AFTER_MINUS.sub("", visible))]
+    """The words of a text (`lpc_ray.sources.words`) without articles."""
+    return [word.text for word in words(text) if word.text not in _ARTICLES]
 
 
 def is_answered(reply: str, answers: tuple[str, ...]) -> bool:
-    """Whether the words of an accepted form stand together, in order, in the reply, but for articles between them."""
-    said, forms = _words(_folded(spoken(reply))), [form for answer in answers if (form := _form(answer))]
+    """Whether the words of an accepted form stand together, in order, in what the reply says, but for articles between them.
+
+    In a script without spaces they also begin and end where a word of the reply does.
+    """
+    said, forms = words(spoken(reply)), [form for answer in answers if (form := _form(answer))]
     return any(_stands_at(start, form, said) for form in forms for start in range(len(said)))
 
 
 def _form(answer: str) -> list[str]:
     """An answer's words without articles; at the end, or as a capital inside, an "A" names something."""
-    words, cased = _words(_folded(answer)), _words(answer)
-    last = len(words) - 1
-    names = {number for number, word in enumerate(cased) if word == "A" and number > 0 and len(cased) == len(words)}
-    return [word for number, word in enumerate(words) if word not in _ARTICLES or number == last or number in names]
+    found = words(answer)
+    last = len(found) - 1
+    return [
+        word.text
+        for number, word in enumerate(found)
+        if word.text not in _ARTICLES or number == last or (word.raw == "A" and number > 0)
+    ]
 
 
-def _stands_at(start: int, form: list[str], said: list[str]) -> bool:
+def _stands_at(start: int, form: list[str], said: list[Word]) -> bool:
     at = start
     for word in form:
-        while at < len(said) and said[at] != word and said[at] in _ARTICLES and at > start:
+        while at < len(said) and said[at].text != word and said[at].text in _ARTICLES and at > start:
             at += 1
-        if at == len(said) or said[at] != word:
+        if at == len(said) or said[at].text != word:
             return False
         at += 1
-    return True
+    return said[start].begins and said[at - 1].ends
 
 
 class Settings(Strict):

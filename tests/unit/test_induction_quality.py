@@ -42,7 +42,22 @@ def test_what_the_source_does_not_hold_is_absent():
     assert missing.numbers == ("47",) and missing.names == ("Tobias Renn",) and missing.quotes == ("red one",)
 
 
-@given(st.text(max_size=200))
+@pytest.mark.parametrize(
+    ("text", "source", "missing"),
+    [
+        ("It is 1000 m high.", "It rises 1,000 metres.", ()),
+        ("5 million", "5,000,000 birds", ()),
+        ("In 1978.", "On 1978-05-02.", ()),
+        ("On 1978-05-02.", "In 1978.", ("1978-05-02",)),
+        ("1,000", "1", ("1,000",)),
+        ("First, go left.", "Go left.", ()),
+    ],
+)
+def test_a_number_is_looked_up_as_a_number(text, source, missing):
+    assert absent(claims(text), source).numbers == missing
+
+
+@given(st.text(max_size=200) | st.text("0123456789 .,-/$%m", max_size=12))
 def test_a_text_is_grounded_in_itself(text):
     missing = absent(claims(text), text)
     assert missing.numbers == () and missing.names == () and missing.quotes == ()
