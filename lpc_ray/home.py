@@ -16,11 +16,15 @@ _OF_HOME = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOM
 
 
 def cache() -> Path:
-    """`$LPC_CACHE`, by default `$XDG_CACHE_HOME/lpc_ray` or `~/.cache/lpc_ray`. It need not be there."""
+    """`$LPC_CACHE`, by default `$XDG_CACHE_HOME/lpc_ray` or `~/.cache/lpc_ray`. It need not be there.
+
+    Raises: StorageError for a path that is not UTF-8, which no tokenizer could be read from.
+    """
     own = os.environ.get("LPC_CACHE")
-    if own:
-        return Path(os.path.abspath(os.path.expanduser(own)))
-    return _caches() / "lpc_ray"
+    folder = Path(os.path.abspath(os.path.expanduser(own))) if own else _caches() / "lpc_ray"
+    if any("\udc80" <= one <= "\udcff" for one in str(folder)):
+        raise StorageError(f"cache {folder}: got a path that is not UTF-8, wanted LPC_CACHE to name one that is")
+    return folder
 
 
 def make_in_cache(folder: Path) -> None:

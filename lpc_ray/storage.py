@@ -168,7 +168,10 @@ def open_store(url: str) -> Store:
 def absolute(url: str) -> str:
     """The URL, or the absolute path of a folder. Raises: StorageError as `check_url`."""
     checked = check_url(url)
-    return checked if "://" in checked else os.path.abspath(os.path.expanduser(checked))
+    try:
+        return checked if "://" in checked else os.path.abspath(os.path.expanduser(checked))
+    except FileNotFoundError as error:
+        raise StorageError(f"store {url}: got a working directory that is gone, wanted an absolute path") from error
 
 
 def check_url(url: str) -> str:

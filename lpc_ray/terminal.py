@@ -28,7 +28,8 @@ class Parser(argparse.ArgumentParser):
 def exit_on_error() -> Iterator[None]:
     """End the program with 2 and one line for an error of the user's, and as Ctrl-C does on a signal to terminate.
 
-    What the terminal's encoding lacks is printed as escapes; a reader of the output that has had enough ends the program.
+    What the terminal's encoding lacks is printed as escapes; a reader of the output that has had enough ends the program, and
+    so does, in one line, an output that takes no more.
     """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -36,7 +37,8 @@ def exit_on_error() -> Iterator[None]:
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         yield
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except LPCError as error:
         # Ray raises a worker's error as one that quotes the whole traceback, with the error itself as its cause.
         print(f"error: {printable(str(getattr(error, 'cause', error)))}", file=sys.stderr)
@@ -44,8 +46,15 @@ def exit_on_error() -> Iterator[None]:
     except BrokenPipeError:
         if _is_read():
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), _STDOUT)
+        _drop_output()
         sys.exit(128 + signal.SIGPIPE)
+    except OSError:
+        refusal = _refusal()
+        if refusal is None:
+            raise
+        _drop_output()
+        print(f"error: standard output: {refusal}", file=sys.stderr)
+        sys.exit(2)
     except KeyboardInterrupt:
         print("interrupted: what is stored is whole, and a rerun goes on from it", file=sys.stderr)
         sys.exit(130)
@@ -56,6 +65,20 @@ def _is_read() -> bool:
     poll = select.poll()
     poll.register(_STDOUT, select.POLLOUT)
     return not any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
+
+
+def _refusal() -> str | None:
+    """Why the standard output takes no more, such as a full disk; None where it takes the end of a line."""
+    try:
+        os.write(_STDOUT, b"\n")
+    except OSError as error:
+        return error.strerror
+    return None
+
+
+def _drop_output() -> None:
+    """Nothing that is still to be written fails once more when the program ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), _STDOUT)
 
 
 def printable(text: str) -> str:

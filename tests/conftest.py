@@ -4,7 +4,6 @@ import os
 import signal
 import time
 
-import pytest
 from hypothesis import HealthCheck, settings
 
 from lpc_ray.home import cache, settle
@@ -17,10 +16,9 @@ _UNSET = ("LANGUAGE", "PYTHONIOENCODING", "FORCE_COLOR", "NO_COLOR", "RAY_ADDRES
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def usual_surroundings():
-    """The signals, locale, time zone, umask and home that tests assume, here and in the programs they start: `nohup`, a
-    script's `&`, cron and containers leave others.
+def pytest_configure():
+    """Set the signals, locale, time zone, umask and home that tests assume, before any of them is imported, here and for the
+    programs they start: `nohup`, a script's `&`, cron and containers leave others.
     """
     for number in signal.valid_signals() - set(_IGNORED_BY_PYTHON):
         if signal.getsignal(number) == signal.SIG_IGN:

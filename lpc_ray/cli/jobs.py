@@ -91,7 +91,8 @@ def store_url(config: JobConfig) -> str:
     url = check_url(config.store.url)
     if "://" in url or os.path.isabs(url):
         return url
-    url = str(own_home() / "lpc_ray" / url) if _UPLOADED_COPY in os.getcwd() else absolute(url)
+    whole = absolute(url)
+    url = str(own_home() / "lpc_ray" / url) if _UPLOADED_COPY in whole else whole
     if spelled(url) != url:
         raise StorageError(
             f"store {url}: got a path that is not UTF-8, which MLflow and Ray cannot use; wanted another"

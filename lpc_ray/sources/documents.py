@@ -10,7 +10,7 @@ from lpc_ray.records import Chunk, Document, digest_of
 from lpc_ray.sources import gsm8k, longhealth
 from lpc_ray.sources.folder import TEXT_SUFFIXES, LeftOut, in_words, texts_in
 from lpc_ray.sources.skillsbench import SKILL_FILE, loaded, skill_files
-from lpc_ray.sources.text import read_text, spelled
+from lpc_ray.sources.text import expanded, read_text, spelled
 
 MOST_BYTES = 32 * 1024**2  # of all sources: as tokens they take 150 times as much memory
 Encode = Callable[[str], list[tuple[int, int]]]
@@ -35,7 +35,7 @@ def read_sources(paths: Iterable[str | Path]) -> Sources:
     no UTF-8 text, or two with the same text.
     """
     found = Sources()
-    for path in map(Path, paths):
+    for path in map(expanded, paths):
         if not _exists(path) and "#" in path.name:
             found.documents.append(_part(path))
         elif path.is_dir():

@@ -2,6 +2,7 @@
 
 import codecs
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path, PurePath
 from typing import Any
@@ -19,28 +20,39 @@ def read_text(path: Path, what: str, most_bytes: int | None = None) -> str:
 
     most_bytes: a larger file is refused before it is read. Raises: DataError that starts with `what`.
     """
+    path = expanded(path)
+    where = f"{what} {path}"
     try:
-        if path.exists() and not path.is_file() and not path.is_dir():
-            raise DataError(f"{what} {path}: got a pipe or device, wanted a file")
-        if most_bytes is not None and path.is_file() and (size := path.stat().st_size) > most_bytes:
-            raise DataError(f"{what} {path}: got a file of {size:,} bytes, wanted at most {most_bytes:,}")
-        data = path.read_bytes()
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        got = f"a byte that is not UTF-8 at offset {error.start}"
-        for encoding, marks in _WIDE_MARKS.items():
-            if error.object.startswith(marks):
-                raise DataError(
-                    f"{what} {path}: got {encoding}, wanted UTF-8 (iconv -f {encoding} -t UTF-8)"
-                ) from error
-        raise DataError(f"{what} {path}: got {got}") from error
+        is_odd = path.exists() and not path.is_file() and not path.is_dir()
+        size = path.stat().st_size if not is_odd else 0
+        data = path.read_bytes() if not is_odd and size <= (most_bytes or size) else b""
     except OSError as error:
-        raise DataError(f"{what} {path}: {error.strerror or error}") from error
-    except ValueError as error:
+        raise DataError(f"{where}: {error.strerror or error}") from error
+    except ValueError as error:  # what is no path at all
         raise DataError(f"{what} {str(path)!r}: {error}") from error
+    if is_odd:
+        raise DataError(f"{where}: got a pipe or device, wanted a file")
+    if most_bytes is not None and size > most_bytes:
+        raise DataError(f"{where}: got a file of {size:,} bytes, wanted at most {most_bytes:,}")
+    text = _decoded(data, where)
     if "\0" in text:
-        raise DataError(f"{what} {path}: got a NUL character at offset {text.index(chr(0))}, wanted text")
+        raise DataError(f"{where}: got a NUL character at offset {text.index(chr(0))}, wanted text")
     return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _decoded(data: bytes, where: str) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        for encoding, marks in _WIDE_MARKS.items():
+            if data.startswith(marks):
+                raise DataError(f"{where}: got {encoding}, wanted UTF-8 (iconv -f {encoding} -t UTF-8)") from error
+        raise DataError(f"{where}: got a byte that is not UTF-8 at offset {error.start}") from error
+
+
+def expanded(path: str | Path) -> Path:
+    """A path as a user writes it, with the home folder for `~`, which no shell replaces inside a setting."""
+    return Path(os.path.expanduser(path))
 
 
 def spelled(path: str | PurePath) -> str:

@@ -3,12 +3,11 @@
 A kind is a module that defines `Settings` and `load(path, settings)`.
 """
 
-from pathlib import Path
-
 from lpc_ray.config.loading import validated
 from lpc_ray.config.plugins import load_plugin
 from lpc_ray.config.recipe import VerificationRecipe
 from lpc_ray.errors import ConfigError
+from lpc_ray.sources.text import expanded
 from lpc_ray.verification.base import Benchmark
 
 
@@ -26,4 +25,4 @@ def build_benchmark(recipe: VerificationRecipe) -> Benchmark:
         if name not in kind.Settings.model_fields:
             raise ConfigError(f"{where}: got {name!r}, wanted for kind {recipe.kind}: {known}")
     settings = validated(kind.Settings, recipe.settings, where)
-    return kind.load(Path(recipe.cases), settings)
+    return kind.load(expanded(recipe.cases), settings)

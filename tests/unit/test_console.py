@@ -1,10 +1,12 @@
 """The time left, from what has been measured; errors in one line."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -121,6 +123,27 @@ def test_a_reader_that_has_had_enough_ends_the_program_without_a_word():
     program.stdout.readline()
     program.stdout.close()
     assert program.stderr.read() == "cleaned\n" and program.wait(60) == 128 + signal.SIGPIPE
+
+
+@pytest.mark.parametrize("work", ["[print('x' * 100) for _ in range(10**4)]", "print('x')"])
+def test_a_full_disk_under_the_output_is_one_line(work):
+    with open("/dev/full", "w") as full:
+        program = subprocess.run(
+            [sys.executable, "-c", PROGRAM.replace('print("started", flush=True)', "pass").format(work=work)],
+            stdout=full, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+    assert program.stderr == "cleaned\nerror: standard output: No space left on device\n" and program.returncode == 2
+
+
+def test_another_error_of_the_system_keeps_its_traceback():
+    with pytest.raises(FileNotFoundError), exit_on_error():
+        Path("/nonexistent").read_bytes()
+
+
+def test_a_program_without_an_output_runs_to_its_end():
+    command = f"{shlex.quote(sys.executable)} -c {shlex.quote(PROGRAM.format(work='pass'))} >&-"
+    program = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True)
+    assert (program.returncode, program.stderr) == (0, "cleaned\n")
 
 
 def test_another_broken_pipe_keeps_its_traceback():

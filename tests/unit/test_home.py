@@ -114,6 +114,12 @@ def test_a_model_is_not_prepared_where_it_cannot_stay(bare, monkeypatch):
         make_in_cache(cache() / "x")
 
 
+def test_a_cache_that_no_tokenizer_could_be_read_from_is_refused_by_name(monkeypatch):
+    monkeypatch.setenv("LPC_CACHE", os.fsdecode(b"/d\xe9r"))
+    with pytest.raises(StorageError, match=r"^cache /d\udce9r: got a path that is not UTF-8, wanted LPC_CACHE to name"):
+        prefix_cache()
+
+
 @pytest.mark.parametrize(
     ("names", "folder"),
     [

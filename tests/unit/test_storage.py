@@ -97,3 +97,13 @@ def test_json_nested_too_deeply_is_one_line(tmp_path):
     (tmp_path / "a.json").write_text("[" * 100_000)
     with pytest.raises(StorageError, match="nested too deeply"):
         Store(str(tmp_path)).read_json("a.json")
+
+
+def test_a_relative_store_in_a_working_directory_that_is_gone_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(
+        StorageError, match="^store runs: got a working directory that is gone, wanted an absolute path$"
+    ):
+        absolute("runs")
