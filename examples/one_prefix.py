@@ -15,7 +15,7 @@ from lpc_ray import Prefix, attach, load, publish
 from lpc_ray.config.recipe import TrainingRecipe
 from lpc_ray.induction import build_family
 from lpc_ray.induction.base import plan_units, run_units
-from lpc_ray.model.chat import ChatRenderer
+from lpc_ray.model.chat import ChatRenderer, PromptFormat
 from lpc_ray.model.embedded import EMBEDDED_MODEL, resolve_model
 from lpc_ray.model.identity import model_identity
 from lpc_ray.model.tokenizer import TextTokenizer
@@ -40,7 +40,7 @@ def main(arguments: list[str] | None = None) -> str:
     options = parse(arguments)
     folder = resolve_model(options.model)
     tokenizer = TextTokenizer(folder)
-    render = ChatRenderer(folder, None, system="")
+    render = ChatRenderer(folder, None, PromptFormat(system=""))
     model = attach(AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32))
 
     # 1. Read the document.

@@ -19,7 +19,8 @@ Generate = Callable[[list[Ask]], list[Reply]]
 class Engine(Protocol):
     """The frozen model, in this process's event loop: with or without a prefix, with the top-k of what it generated.
 
-    `cluster.engine.kind` names the module of `lpc_ray.adapters` that makes one, by `new_engine(model, recipe, resources)`.
+    `cluster.engine.kind` names the module of `lpc_ray.adapters` that makes one, by
+    `new_engine(model, recipe, prompt, resources)`.
 
     answered: how many replies it has given.
     """

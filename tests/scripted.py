@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from lpc_ray.induction.base import Family, Unit, plan_units
+from lpc_ray.model.chat import Written
 from lpc_ray.records import TOP_K, Ask, Document, Reply, digest_of
 
 TEXT = " ".join(f"word{number}" for number in range(200))
@@ -20,13 +21,21 @@ def spans(text: str) -> list[tuple[int, int]]:
     return found
 
 
-def render(messages, add_generation_prompt: bool, thinking: bool | None = None) -> list[int]:
+class Render:
     """A chat template of characters: role marker, content, end-of-turn 2, newline 10; 7 where thinking is on."""
-    ids = []
-    for message in messages:
-        ids += [1, ord(message["role"][0]), *map(ord, message["content"]), 2, 10]
-    opening = [1, ord("a"), *([7] if thinking else [])]
-    return [*ids, *opening] if add_generation_prompt else ids
+
+    def __call__(self, messages, add_generation_prompt: bool, thinking: bool | None = None) -> list[int]:
+        ids = []
+        for message in messages:
+            ids += [1, ord(message["role"][0]), *map(ord, message["content"]), 2, 10]
+        opening = [1, ord("a"), *([7] if thinking else [])]
+        return [*ids, *opening] if add_generation_prompt else ids
+
+    def written(self, messages) -> Written:
+        return Written(self(messages[:-1], True), [*map(ord, messages[-1]["content"]), 2])
+
+
+render = Render()
 
 
 def reply(text: str, finish_reason: str = "stop", tokens: int = 3, logprob: float = 0.0) -> Reply:

@@ -50,7 +50,7 @@ def read(path: str | Path, overrides: list[str] | None = None) -> dict[str, Any]
         raise ConfigError(f"config {path}: {getattr(error, 'strerror', None) or 'not UTF-8 text'}") from error
     try:
         raw = yaml.load(text, UniqueKeyLoader)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # a ValueError is a date that no calendar has
         raise ConfigError(f"config {path}: not YAML: {' '.join(str(error).split())}") from error
     except RecursionError as error:
         raise ConfigError(f"config {path}: got YAML that is nested too deeply") from error
@@ -102,6 +102,8 @@ def _apply(raw: dict[str, Any], override: str) -> None:
         node[last] = yaml.safe_load(value)
     except (yaml.YAMLError, RecursionError) as error:
         raise ConfigError(f"override {override[:80]!r}: the value is not YAML") from error
+    except ValueError as error:
+        raise ConfigError(f"override {override[:80]!r}: {error}") from error
 
 
 def _explain(error: ValidationError, kind: type[Strict]) -> str:

@@ -1,5 +1,6 @@
 """The recipe: what is made. `Recipe` is hashed by `fingerprint()`, and nothing outside it is."""
 
+from datetime import date as Date
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
@@ -8,6 +9,7 @@ from lpc_ray.config.loading import Strict
 
 GENERAL = "general"  # the family whose traces know no source: the prefix-free model's own replies
 EARLY_STEPS = (0, 1, 2, 4, 8, 16, 24, 48)
+PROMPT_DATE = Date(2024, 7, 26)  # what Llama's templates write where there is no clock
 
 
 T = TypeVar("T")
@@ -151,10 +153,18 @@ class TrainingRecipe(Strict):
 class PromptRecipe(Strict):
     """`system`: the system message that opens every student's prompt and every request of an arm without a document.
 
-    null leaves it to the chat template; some templates (SmolLM2's) then write one of their own.
+    null leaves it to the chat template; some templates (SmolLM2's) then write one of their own. `thinking`: switches the
+    template's thinking on or off in every request and every student's prompt; null leaves it to the template. `date`: what a
+    template writes that asks for today's. The last two are no part of an id at their defaults.
     """
 
     system: str | None = None
+    thinking: Annotated[bool | None, Field(strict=True, exclude_if=lambda thinking: thinking is None)] = None
+    date: Annotated[Date, Field(exclude_if=lambda day: day == PROMPT_DATE)] = PROMPT_DATE
+
+    def rendering(self) -> dict[str, Any]:
+        """The settings, but for `system`, that are not at their defaults."""
+        return self.model_dump(mode="json", exclude={"system"})
 
 
 class VerificationRecipe(Strict):

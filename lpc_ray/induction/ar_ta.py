@@ -11,6 +11,7 @@ from pydantic import Field
 
 from lpc_ray.induction.base import ASK_TOO_LONG, Steps, Unit
 from lpc_ray.induction.study import StudyFamily, read_prompts, system_message, taught, user
+from lpc_ray.model.thinking import said
 from lpc_ray.records import TOP_K, Ask, Decoding, Reply, Trace
 
 PROMPTS = read_prompts("ar_ta")
@@ -54,7 +55,7 @@ class ActiveReading(StudyFamily):
 
     def strategies_in(self, listed: Reply) -> tuple[list[str], list[Trace]]:
         """The usable strategies of stage 1's reply, in its order, and a dropped trace for each that is not."""
-        entries = entries_of(self.list_in(listed.text))
+        entries = entries_of(self.list_in(said(listed)))
         is_cut = listed.finish_reason == "length"
         usable: list[str] = []
         dropped: list[Trace] = []

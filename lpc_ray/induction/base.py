@@ -6,14 +6,14 @@ list of their Replies, and returns Traces. It knows no engine and no framework, 
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from lpc_ray.asking import Asking, Generate, drive
 from lpc_ray.config.loading import Strict
 from lpc_ray.errors import DataError
-from lpc_ray.records import Chunk, Document, Trace, digest_of
+from lpc_ray.records import Chunk, Document, Message, Trace, digest_of
 from lpc_ray.sources.documents import Encode
 
 ASK_TOO_LONG = "ask_too_long"  # of a trace whose ask did not fit the context
@@ -55,6 +55,14 @@ class Family(Strict, ABC):
     def longest_ask(self, document_tokens: int) -> int:
         """Tokens of chunk and reply in the longest ask that a document of so many tokens can lead to, at least."""
         return 0
+
+    def given_conversations(self) -> Iterable[Sequence[Message]]:
+        """What the user put into the family as conversations, to be rendered as they are. Raises: DataError."""
+        return ()
+
+    def switches_thinking(self) -> bool:
+        """Whether its asks switch the model's thinking."""
+        return False
 
     def given_texts(self) -> Iterable[str]:
         """What the user put into the family for the model to read as asked, none of which may hold a held-out question.

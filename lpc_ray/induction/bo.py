@@ -16,6 +16,7 @@ from pydantic import Field, ImportString
 
 from lpc_ray.induction.base import ASK_TOO_LONG, Steps, Unit
 from lpc_ray.induction.study import StudyFamily, defect_of, read_prompts, system_message, taught, user
+from lpc_ray.model.thinking import said
 from lpc_ray.records import TOP_K, Ask, Chunk, Decoding, Document, Reply, Trace
 from lpc_ray.sources.conversations import Task, read_tasks
 from lpc_ray.sources.documents import Encode
@@ -81,7 +82,7 @@ class BestOf(StudyFamily):
             defect = defect_of(asked, "question", self.max_question_tokens)
             if defect:
                 return [Trace(drop_reason=defect)]
-            question = asked.text.strip()
+            question = said(asked).strip()
         talk = [user(question)]
         sampling = [
             Decoding(self.candidate_temperature, self.max_answer_tokens, seed=rng.getrandbits(31))
@@ -102,7 +103,7 @@ class BestOf(StudyFamily):
         return [task for path in self.tasks for task in read_tasks(path)][: self.conversations_per_chunk]
 
     def _score(self, candidate: Candidate) -> float:
-        return float(self.scorer(candidate)) if candidate.reply.text.strip() else math.nan
+        return float(self.scorer(candidate)) if said(candidate.reply).strip() else math.nan
 
 
 FAMILY = BestOf

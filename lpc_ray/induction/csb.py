@@ -12,6 +12,7 @@ from pydantic import Field
 
 from lpc_ray.induction.base import ASK_TOO_LONG, Steps, Unit
 from lpc_ray.induction.study import StudyFamily, assistant, defect_of, read_prompts, system_message, taught, user
+from lpc_ray.model.thinking import said
 from lpc_ray.records import TOP_K, Ask, Decoding, Message, Reply, Trace
 
 PROMPTS = read_prompts("csb")
@@ -39,7 +40,7 @@ class ContractStudy(StudyFamily):
         if defect:
             return [Trace(drop_reason=defect)]
         contract = rng.choice(PROMPTS["contracts"]).format(words=self.max_answer_words)
-        talk = [user(task.format(question=asked.text.strip(), contract=contract))]
+        talk = [user(task.format(question=said(asked).strip(), contract=contract))]
         context = (system, *_examples(check))
         [answer] = yield [Ask((*context, *talk), Decoding(max_tokens=self.max_answer_tokens), top_k=TOP_K)]
         defect = self._answer_defect(answer)
@@ -53,9 +54,10 @@ class ContractStudy(StudyFamily):
         return [taught(context, talk, answer), taught(context, checked, verdict)]
 
     def _answer_defect(self, answer: Reply) -> str | None:
-        if not answer.text.strip():
+        text = said(answer)
+        if not text.strip():
             return ASK_TOO_LONG if answer.is_too_long else "empty_answer"
-        is_over = answer.finish_reason == "length" or len(answer.text.split()) > self.max_answer_words
+        is_over = answer.finish_reason == "length" or len(text.split()) > self.max_answer_words
         return "over_bound" if is_over else None
 
 
@@ -69,10 +71,10 @@ def _check_defect(verdict: Reply) -> str | None:
     """The first word decides; a check that opens with neither word has not been made."""
     if verdict.is_too_long:
         return ASK_TOO_LONG
-    said = re.match(r"\W*(pass|fail)(ed|es|s)?\b", verdict.text, re.IGNORECASE)
-    if said is None:
+    found = re.match(r"\W*(pass|fail)(ed|es|s)?\b", said(verdict), re.IGNORECASE)
+    if found is None:
         return "self_check_missing"
-    return "self_check_failed" if said[1].lower() == "fail" else None
+    return "self_check_failed" if found[1].lower() == "fail" else None
 
 
 FAMILY = ContractStudy

@@ -33,6 +33,9 @@ class Curated(Family):
     def given_texts(self) -> Iterable[str]:
         return (one["content"] for line in self._lines() for one in line if one["role"] != "assistant")
 
+    def given_conversations(self) -> Iterable[list[Message]]:
+        return self._lines()
+
     def needs_teacher(self) -> bool:
         return False
 

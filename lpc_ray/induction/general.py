@@ -34,6 +34,9 @@ class General(Family):
     def given_texts(self) -> Iterable[str]:
         return (one["content"] for opening in self._openings() for one in opening if one["role"] != "assistant")
 
+    def given_conversations(self) -> Iterable[list[Message]]:
+        return self._openings()
+
     def induce(self, unit: Unit, rng: random.Random) -> Steps:
         opening = tuple(json.loads(unit.chunk.text))
         [reply] = yield [Ask(opening, Decoding(max_tokens=self.max_answer_tokens), top_k=TOP_K)]

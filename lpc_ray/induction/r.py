@@ -10,6 +10,7 @@ from pydantic import Field
 
 from lpc_ray.induction.base import Steps, Unit
 from lpc_ray.induction.study import StudyFamily, defect_of, read_prompts, system_message, taught, user
+from lpc_ray.model.thinking import said
 from lpc_ray.records import TOP_K, Ask, Decoding, Trace
 
 PROMPTS = read_prompts("r")
@@ -29,7 +30,7 @@ class Reasoning(StudyFamily):
         defect = defect_of(asked, "task", self.max_question_tokens)
         if defect:
             return [Trace(drop_reason=defect)]
-        system, task = system_message(solver, unit.chunk), user(asked.text.strip())
+        system, task = system_message(solver, unit.chunk), user(said(asked).strip())
         [reply] = yield [Ask((system, task), Decoding(max_tokens=self.max_answer_tokens), top_k=TOP_K)]
         return [taught([system], [task], reply)]
 

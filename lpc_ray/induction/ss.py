@@ -10,6 +10,7 @@ from pydantic import Field
 
 from lpc_ray.induction.base import Steps, Unit
 from lpc_ray.induction.study import StudyFamily, assistant, defect_of, read_prompts, system_message, taught, user
+from lpc_ray.model.thinking import said
 from lpc_ray.records import TOP_K, Ask, Decoding, Trace
 
 PROMPTS = read_prompts("ss")
@@ -31,6 +32,9 @@ class SelfStudy(StudyFamily):
         float | None, Field(ge=0, le=1, exclude_if=lambda probability: probability is None)
     ] = None
 
+    def switches_thinking(self) -> bool:
+        return self.thinking_probability is not None
+
     def induce(self, unit: Unit, rng: random.Random) -> Steps:
         [template] = PROMPTS["system"]
         [follow_up] = PROMPTS["follow-up"]
@@ -44,7 +48,7 @@ class SelfStudy(StudyFamily):
             defect = defect_of(asked, "question", self.max_question_tokens)
             if defect:
                 return [*traces, Trace(drop_reason=defect)]
-            talk.append(user(asked.text.strip()))
+            talk.append(user(said(asked).strip()))
             thinking = None if self.thinking_probability is None else rng.random() < self.thinking_probability
             decoding = Decoding(max_tokens=self.max_answer_tokens)
             [reply] = yield [Ask((system, *talk), decoding, top_k=TOP_K, thinking=thinking)]
@@ -52,7 +56,7 @@ class SelfStudy(StudyFamily):
             if traces[-1].drop_reason:
                 break
             talk.append(assistant(reply.text))
-            asking += [assistant(asked.text.strip()), user(follow_up.format(answer=reply.text.strip()))]
+            asking += [assistant(said(asked).strip()), user(follow_up.format(answer=said(reply).strip()))]
         return traces
 
 

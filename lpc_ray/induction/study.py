@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from lpc_ray.induction.base import ASK_TOO_LONG, Family
+from lpc_ray.model.thinking import said
 from lpc_ray.records import Chunk, Document, Message, Reply, Trace
 from lpc_ray.sources.documents import Encode, sample_chunks
 
@@ -77,6 +78,8 @@ def defect_of(reply: Reply, name: str, max_tokens: int) -> str | None:
         return f"empty_{name}"
     if reply.finish_reason == "length":
         return f"{name}_cut"
+    if not said(reply).strip():
+        return f"empty_{name}"
     return f"{name}_too_long" if len(reply.token_ids) > max_tokens else None
 
 

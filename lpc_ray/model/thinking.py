@@ -5,9 +5,11 @@ import re
 from lpc_ray.records import Reply
 
 _NAMES = "(?:think|thinking|thought|reasoning|seed:think)"
-_OPENS = re.compile(rf"<{_NAMES}>|\[THINK\]|◁think▷", re.IGNORECASE)
-_CLOSES = re.compile(rf"</{_NAMES}>|\[/THINK\]|◁/think▷", re.IGNORECASE)
-_OPENED = re.compile(rf"(?:{_OPENS.pattern})\s*\Z", re.IGNORECASE)
+OPENS = re.compile(rf"<{_NAMES}>|\[THINK\]|◁think▷", re.IGNORECASE)
+CLOSES = re.compile(rf"</{_NAMES}>|\[/THINK\]|◁/think▷", re.IGNORECASE)
+# At a prompt's end: a block that is open, or one that is closed at once.
+OPENING = re.compile(rf"(?P<tag>{OPENS.pattern})\s*(?P<closed>(?:{CLOSES.pattern})\s*)?\Z", re.IGNORECASE)
+_OPENED = re.compile(rf"(?:{OPENS.pattern})\s*\Z", re.IGNORECASE)
 _FENCE = re.compile(r"^[ \t]*(?:`{3,}|~{3,})", re.MULTILINE)
 _QUOTES = frozenset("\"'`“”‘’")
 
@@ -29,7 +31,7 @@ def spoken(reply: str, is_thinking: bool = False) -> str:
     is_thinking = is_thinking or (closed is not None and (opened is None or closed.start() < opened.start()))
     while True:
         if is_thinking:
-            closed = _CLOSES.search(rest)
+            closed = CLOSES.search(rest)
             rest = rest[closed.end() :] if closed else ""
         opened = _opening(rest)
         if opened is None:
@@ -44,7 +46,7 @@ def opens_thinking(prompt: str) -> bool:
 
 
 def _opening(text: str) -> re.Match[str] | None:
-    for tag in _OPENS.finditer(text):
+    for tag in OPENS.finditer(text):
         before = text[: tag.start()]
         if not before.strip() or not (before[-1] in _QUOTES or _is_in_code(before)):
             return tag
@@ -53,7 +55,7 @@ def _opening(text: str) -> re.Match[str] | None:
 
 def _first_closing(text: str) -> re.Match[str] | None:
     """A program names a tag within a line; thinking that ends inside a block of code ends with a tag on a line of its own."""
-    for tag in _CLOSES.finditer(text):
+    for tag in CLOSES.finditer(text):
         before, line = text[: tag.start()], text[text.rfind("\n", 0, tag.start()) + 1 : tag.start()]
         is_quoted = text[tag.end() : tag.end() + 1] in _QUOTES and not _QUOTES.isdisjoint(line)
         if not is_quoted and (not line.strip() or not _is_in_code(before)):
@@ -64,3 +66,8 @@ def _first_closing(text: str) -> re.Match[str] | None:
 def _is_in_code(before: str) -> bool:
     """Whether a block of code is open at the end of `before`."""
     return len(_FENCE.findall(before)) % 2 == 1
+
+
+def closing_of(tag: str) -> str:
+    """The tag that closes the block which `tag` opens."""
+    return f"{tag[0]}/{tag[1:]}"

@@ -11,8 +11,6 @@ from lpc_ray.run.folder import RunFolder
 from lpc_ray.run.plan import Plan
 from lpc_ray.verification.outcomes import Answerer, OutcomeStore
 
-TEMPLATE_TOKENS = 128
-
 
 def prompt_baselines(plan: Plan) -> list[tuple[str, int, Answerer]]:
     """(name, tokens, answerer) of the baselines that need no prefix: no context, whole document, document cut to P.
@@ -21,8 +19,8 @@ def prompt_baselines(plan: Plan) -> list[tuple[str, int, Answerer]]:
     """
     found = [("no_context", 0, Answerer("no_context"))]
     max_tokens = plan.config.recipe.verification.max_tokens
-    taken = plan.longest_question + max_tokens + plan.benchmark.added_tokens(max_tokens) + TEMPLATE_TOKENS
-    if len(plan.source_ids) + taken <= plan.config.cluster.engine.max_model_len:
+    replies = max_tokens + plan.benchmark.added_tokens(max_tokens)
+    if plan.longest_prompt(plan.document_text) + replies <= plan.config.cluster.engine.max_model_len:
         found.append(("full_document", 0, _with_document(plan, "full_document", None)))
     for size in shorter_sizes(plan):
         found.append(("truncated", size, _with_document(plan, f"truncated-{size}", size)))

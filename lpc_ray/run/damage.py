@@ -18,7 +18,7 @@ def off_source_verifier(plan: Plan, run: RunFolder) -> Verifier:
     recipe = plan.config.recipe
     assert plan.off_source is not None and recipe.off_source is not None, "the recipe measures off-source damage"
     model, max_tokens = recipe.model.model_dump(mode="json"), recipe.off_source.max_tokens
-    protocol = protocol_of(plan.off_source, recipe.prompt.system, max_tokens, model)
+    protocol = protocol_of(plan.off_source, recipe.prompt.system, max_tokens, model, recipe.prompt.rendering())
     return Verifier(plan.off_source, OutcomeStore(run.outcomes(protocol), protocol), recipe.prompt.system, max_tokens)
 
 

@@ -12,12 +12,14 @@ from lpc_ray.errors import ConfigError, DataError
 from lpc_ray.induction import build_family
 from lpc_ray.induction.base import Family, Unit, plan_units
 from lpc_ray.model.architecture import check_architecture, check_context, stated_config
+from lpc_ray.model.chat import ChatTemplate, PromptFormat
 from lpc_ray.model.embedded import resolve_model
 from lpc_ray.model.identity import check_same, model_identity
 from lpc_ray.model.tokenizer import TextTokenizer
 from lpc_ray.prefix.starts import Starts, read_starts
 from lpc_ray.records import Case, Document
 from lpc_ray.run.arms import Arm, TraceSet, arms, fingerprint
+from lpc_ray.run.prompts import check_families, check_vocabulary, longest_prompt
 from lpc_ray.serving.observed import observed_requests
 from lpc_ray.sources.documents import read_sources
 from lpc_ray.sources.folder import LeftOut
@@ -51,6 +53,7 @@ class Plan:
     arms: list[Arm]
     protocol: str
     tokenizer: TextTokenizer
+    template: ChatTemplate
 
     @property
     def source_ids(self) -> list[int]:
@@ -60,10 +63,9 @@ class Plan:
     def cases(self) -> tuple[Case, ...]:
         return self.benchmark.cases
 
-    @property
-    def longest_question(self) -> int:
-        """Tokens of the longest case's question."""
-        return max(len(self.tokenizer.encode(case.question)) for case in self.cases)
+    def longest_prompt(self, document: str | None = None) -> int:
+        """Tokens of the longest case's first request, with those of the chat template. document: what is read beside it."""
+        return longest_prompt(self.benchmark, self.config.recipe.prompt.system, self.template, document)
 
     @property
     def document_text(self) -> str:
@@ -89,7 +91,7 @@ class Plan:
             seed=one.induction_seed,
             model=recipe.model.id,
             revision=recipe.model.revision,
-            system=recipe.prompt.system,
+            prompt=PromptFormat(**dict(recipe.prompt)),
             context_tokens=self.context_tokens,
         )
 
@@ -110,15 +112,12 @@ class Plan:
         recipe, room = self.config.recipe, self.config.cluster.engine.max_model_len
         config = stated_config(resolve_model(recipe.model.id), recipe.model.revision)
         check_architecture(config)
-        question, reply = self.longest_question, recipe.verification.max_tokens
-        prefix = max(arm.num_tokens for arm in self.arms)
-        least = prefix + question + reply
-        parts = f"prefix ({prefix}), longest question ({question}) and reply ({reply})"
-        if room < least:
-            raise ConfigError(
-                f"cluster.engine.max_model_len: got {room}, wanted at least the {least} tokens of {parts}"
-            )
-        check_context(config, least, parts)
+        for parts, least in self._verified():
+            if room < least:
+                raise ConfigError(
+                    f"cluster.engine.max_model_len: got {room}, wanted at least the {least} tokens of {parts}"
+                )
+            check_context(config, least, parts)
         for name, tokens in self.starts.whole_source().items():
             check_context(config, tokens, f"the document that {name} reads whole")
         longest = max(len(self.tokenizer.encode(document.text)) for document in self.documents)
@@ -138,6 +137,23 @@ class Plan:
             raise ConfigError(
                 f"cluster.engine.max_model_len: got {room}, wanted at most the model's {config.max_position_embeddings}"
             )
+
+    def _verified(self) -> list[tuple[str, int]]:
+        """What is read at once in verification at most, in words and in tokens."""
+        recipe, sizes = self.config.recipe, sorted(arm.num_tokens for arm in self.arms)
+        question, reply = self.longest_prompt(), recipe.verification.max_tokens
+        wanted = [
+            (f"prefix ({sizes[-1]}), longest prompt ({question}) and reply ({reply})", sizes[-1] + question + reply)
+        ]
+        if self.off_source is not None and recipe.off_source is not None:
+            asked = longest_prompt(self.off_source, recipe.prompt.system, self.template)
+            reply_too = recipe.off_source.max_tokens
+            parts = f"prefix ({sizes[-1]}), longest off-source prompt ({asked}) and reply ({reply_too})"
+            wanted.append((parts, sizes[-1] + asked + reply_too))
+        for size in [size for size in sizes if size <= len(self.source_ids)][-1:]:
+            cut = self.longest_prompt(self.tokenizer.decode(self.source_ids[:size]))
+            wanted.append((f"longest prompt with the document cut to {size} ({cut}) and reply ({reply})", cut + reply))
+        return wanted
 
     def trace_sets(self) -> list[TraceSet]:
         """Every distinct trace set of the arms, in order of first use."""
@@ -161,7 +177,10 @@ def make_plan(config: JobConfig, unsandboxed: bool = False) -> Plan:
     for name, family in families.items():
         check_no_held_out_case(name, family, benchmark.cases)
     tokenizer = TextTokenizer(recipe.model.id, recipe.model.revision)
-    _check_plain_text(documents, tokenizer.control_tokens())
+    template = tokenizer.chat(PromptFormat(**dict(recipe.prompt)))
+    check_families(families, template)
+    size = getattr(stated_config(resolve_model(recipe.model.id), recipe.model.revision), "vocab_size", None)
+    check_vocabulary(recipe, documents, benchmark.cases, families, tokenizer, size)
     source_ids = [token for document in documents for token in tokenizer.encode(document.text)]
     starts = read_starts(recipe, source_ids, tokenizer.encode)
     found = arms(recipe, documents, len(source_ids), starts.digests)
@@ -176,7 +195,9 @@ def make_plan(config: JobConfig, unsandboxed: bool = False) -> Plan:
             starts.check(initializer, arm.num_tokens, f"arm {arm.name}")
     earlier = _earlier_prefixes(recipe, starts)
     model = recipe.model.model_dump(mode="json")
-    protocol = protocol_of(benchmark, recipe.prompt.system, recipe.verification.max_tokens, model)
+    protocol = protocol_of(
+        benchmark, recipe.prompt.system, recipe.verification.max_tokens, model, recipe.prompt.rendering()
+    )
     plan = Plan(
         config=config,
         fingerprint=fingerprint(recipe),
@@ -189,6 +210,7 @@ def make_plan(config: JobConfig, unsandboxed: bool = False) -> Plan:
         arms=found,
         protocol=protocol,
         tokenizer=tokenizer,
+        template=template,
     )
     plan.check_model()
     _check_same_model(recipe, earlier)
@@ -226,17 +248,6 @@ def _check_same_model(recipe: Recipe, earlier: list[tuple[str, Store, str]]) -> 
     model = model_identity(resolve_model(recipe.model.id), recipe.model.revision)
     for where, store, digest in earlier:
         check_same(stored_manifest(store / ARTIFACTS, digest).identity, model, where)
-
-
-def _check_plain_text(documents: list[Document], control_tokens: list[str]) -> None:
-    """A control token inside a document would forge a turn in every prompt that holds it."""
-    for document in documents:
-        for token in control_tokens:
-            if token in document.text:
-                raise DataError(
-                    f"source {document.name}: got the model's control token {token!r} at character "
-                    f"{document.text.index(token)}, wanted text without it"
-                )
 
 
 def check_no_held_out_case(name: str, family: Family, cases: tuple[Case, ...]) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from lpc_ray.asking import Generate
 from lpc_ray.induction import build_family
 from lpc_ray.induction.base import Induces, Unit, run_units
-from lpc_ray.model.chat import ChatRenderer, with_system
+from lpc_ray.model.chat import ChatRenderer, PromptFormat, with_system
 from lpc_ray.model.embedded import resolve_model
 from lpc_ray.model.tokenizer import TextTokenizer
 from lpc_ray.records import Ask, Reply, TraceRow
@@ -22,7 +22,7 @@ class InductionTask:
     seed: int
     model: str
     revision: str | None
-    system: str | None
+    prompt: PromptFormat
     context_tokens: int
 
 
@@ -36,7 +36,7 @@ class Inducer:
         self.task = task
         self.family = build_family(task.family, task.settings)
         self.text = TextTokenizer(task.model, task.revision)
-        self._render = ChatRenderer(resolve_model(task.model), task.revision, task.system)
+        self._render = ChatRenderer(resolve_model(task.model), task.revision, task.prompt)
 
     def rows(self, units: list[Unit], generate: Generate, family: Induces | None = None) -> list[TraceRow]:
         """The rows of `units`, kept and dropped; one call of `generate` answers all that is pending.
@@ -49,7 +49,7 @@ class Inducer:
         provenance = Provenance(task.family, task.seed, task.model, task.context_tokens)
 
         def within_context(asks: list[Ask]) -> list[Reply]:
-            opened = [replace(ask, messages=tuple(with_system(ask.messages, task.system))) for ask in asks]
+            opened = [replace(ask, messages=tuple(with_system(ask.messages, task.prompt.system))) for ask in asks]
             prompts = [len(self._render(ask.messages, True, ask.thinking)) for ask in opened]
             room = [task.context_tokens - ask.decoding.max_tokens for ask in opened]
             fitting = [ask for ask, tokens, most in zip(opened, prompts, room, strict=True) if tokens <= most]

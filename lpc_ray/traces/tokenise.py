@@ -6,16 +6,20 @@ from typing import Protocol
 
 import numpy as np
 
+from lpc_ray.errors import DataError
 from lpc_ray.induction.base import ASK_TOO_LONG
+from lpc_ray.model.chat import Written
 from lpc_ray.records import TOP_K, Message, Reply, Trace, TraceRow
 
 
 class Render(Protocol):
-    """A chat template: messages → token ids. `thinking` as in `lpc_ray.records.Ask`."""
+    """A chat template: `lpc_ray.model.chat.ChatTemplate`."""
 
     def __call__(
         self, messages: Sequence[Message], add_generation_prompt: bool, thinking: bool | None = None
     ) -> list[int]: ...
+
+    def written(self, messages: Sequence[Message]) -> Written: ...
 
 
 @dataclass(frozen=True)
@@ -53,12 +57,13 @@ def tokenise(
         prompt = render(trace.messages[:-1], True, trace.thinking)
         answer = list(trace.reply.token_ids)
     elif trace.messages:
-        prompt = render(trace.messages[:-1], True)
-        whole = render(trace.messages, False)
-        if whole[: len(prompt)] != prompt:
-            return TraceRow(**common, drop_reason="template_rewrites_prompt")
-        answer = whole[len(prompt) :]
-        answer = answer[: _end_of_turn(answer, render)]
+        try:
+            written = render.written(trace.messages)
+        except DataError:
+            return TraceRow(**common, drop_reason="refused_by_template")
+        if written.defect:
+            return TraceRow(**common, drop_reason=written.defect)
+        prompt, answer = written.prompt, written.answer
     else:
         ids = encode(trace.text)
         prompt, answer = ids[:1], ids[1:]
@@ -88,19 +93,6 @@ def tokenise(
 def _is_topk(reply: Reply, length: int) -> bool:
     ids, logprobs = reply.topk_ids, reply.topk_logprobs
     return ids.shape == logprobs.shape == (length, TOP_K) and not (ids < 0).any() and not np.isnan(logprobs).any()
-
-
-def _end_of_turn(answer: list[int], render: Render) -> int:
-    """How much of a rendered assistant turn the model itself would generate: through the end-of-turn token.
-
-    Templates may add text after it (SmolLM2: a newline); that text is the same after an empty assistant turn.
-    """
-    empty = render([{"role": "user", "content": "x"}, {"role": "assistant", "content": ""}], False)
-    opened = render([{"role": "user", "content": "x"}], True)
-    closing = empty[len(opened) :]
-    if not closing or answer[-len(closing) :] != closing:
-        return len(answer)
-    return len(answer) - len(closing) + 1
 
 
 def _defect(token_ids: np.ndarray, answer: list[int], max_tokens: int) -> str | None:

@@ -80,9 +80,14 @@ class Benchmark(ABC):
         return self
 
 
-def protocol_of(benchmark: Benchmark, system: str | None, max_tokens: int, model: dict) -> str:
-    """What a score's meaning depends on: the cases, the prompt, the decoding, the scorer and the model."""
-    return digest_of(*benchmark.identity(), system, max_tokens, model)
+def protocol_of(
+    benchmark: Benchmark, system: str | None, max_tokens: int, model: dict, rendering: dict[str, Any] | None = None
+) -> str:
+    """What a score's meaning depends on: the cases, the prompt, the decoding, the scorer and the model.
+
+    rendering: what the recipe sets of how messages are put, beside `system`.
+    """
+    return digest_of(*benchmark.identity(), system, max_tokens, model, *([rendering] if rendering else []))
 
 
 def rows_of(cases: Sequence[Case]) -> list[list[Any]]:

@@ -13,6 +13,7 @@ from lpc_ray.config.job import InductionResources
 from lpc_ray.errors import ConfigError
 from lpc_ray.induction import build_family
 from lpc_ray.induction.base import plan_units
+from lpc_ray.model.chat import PromptFormat
 from lpc_ray.model.embedded import EMBEDDED_MODEL
 from lpc_ray.model.tokenizer import TextTokenizer
 from lpc_ray.records import TOP_K, Document
@@ -65,7 +66,7 @@ def test_two_actors_work_disjoint_chunks_whose_union_is_complete(tmp_path, pool)
     tokenizer = TextTokenizer(EMBEDDED_MODEL)
     document = Document("d.md", text, "d" * 32)
     units = plan_units(build_family("ss", SETTINGS), "ss", [document], tokenizer.spans, "", 0)
-    task, store = InductionTask("ss", SETTINGS, 0, EMBEDDED_MODEL, None, "", 2048), Store(str(tmp_path))
+    task, store = InductionTask("ss", SETTINGS, 0, EMBEDDED_MODEL, None, PromptFormat(""), 2048), Store(str(tmp_path))
 
     batches = list(induce([TraceWork("t", task, store, units)], engine_pool, RESOURCES))
     assert sum(batch.units for batch in batches) == len(units) == 12
@@ -96,7 +97,7 @@ def test_what_an_actor_refuses_reaches_the_user_as_it_is(tmp_path, pool):
     settings = {**SETTINGS, "thinking_probability": 1.0}
     document = Document("d.md", "Nothing much. " * 40, "e" * 32)
     units = plan_units(build_family("ss", settings), "ss", [document], TextTokenizer(EMBEDDED_MODEL).spans, "", 0)
-    task = InductionTask("ss", settings, 0, EMBEDDED_MODEL, None, "", 2048)
+    task = InductionTask("ss", settings, 0, EMBEDDED_MODEL, None, PromptFormat(""), 2048)
     with pytest.raises(ConfigError, match="no switch enable_thinking"):
         list(induce([TraceWork("t", task, Store(str(tmp_path)), units[:3])], engine_pool, RESOURCES))
     assert not list(tmp_path.iterdir())

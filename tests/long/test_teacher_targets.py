@@ -11,6 +11,7 @@ from transformers import AutoModelForCausalLM
 from lpc_ray.adapters.vllm.engine import EngineSettings, VLLMEngine
 from lpc_ray.config.recipe import TrainingRecipe
 from lpc_ray.induction.base import plan_units
+from lpc_ray.model.chat import PromptFormat
 from lpc_ray.model.embedded import fetch_embedded_model
 from lpc_ray.prefix.attention import Prefix, attach
 from lpc_ray.sources.documents import read_documents
@@ -34,7 +35,7 @@ SETTINGS = {
 def rows():
     """Self-study traces of a real engine."""
     model = str(fetch_embedded_model())
-    inducer = Inducer(InductionTask("ss", SETTINGS, 0, model, None, "", 1024))
+    inducer = Inducer(InductionTask("ss", SETTINGS, 0, model, None, PromptFormat(""), 1024))
     units = plan_units(inducer.family, "ss", read_documents([HANDBOOK]), inducer.text.spans, "A handbook.", 0)
     loop = asyncio.new_event_loop()
     settings = EngineSettings(

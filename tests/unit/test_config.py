@@ -249,18 +249,6 @@ def test_what_a_family_cannot_do_is_refused_before_anything_is_loaded(monkeypatc
         make_plan(load(ROOT / "jobs/configs/pi_scale.cpu.yaml", overrides))
 
 
-def test_a_source_that_holds_a_control_token_of_the_model_is_refused(monkeypatch, tmp_path):
-    monkeypatch.chdir(ROOT)
-    text = (ROOT / "data/demo/handbook.md").read_text()
-    source = tmp_path / "source.md"
-    job = load(ROOT / "jobs/configs/pi_scale.cpu.yaml", [f"recipe.source.paths=[{source}]"])
-    source.write_text(text + "A <filename> is only a name.")  # one token of this model, which marks no turn
-    make_plan(job)
-    source.write_text("x" + text + "<|im_end|>\n<|im_start|>user")
-    with pytest.raises(DataError, match=f"control token '<.im_end.>' at character {len(text) + 1}"):
-        make_plan(job)
-
-
 def test_a_share_of_general_prompts_needs_the_family_and_has_its_own_traces(config_file, documents, tmp_path):
     share = "recipe.training.general_share=0.1"
     with pytest.raises(ConfigError, match="general_share: got 0.1 without a family"):
@@ -290,7 +278,7 @@ def test_a_trace_set_that_cost_less_than_training_is_to_have_is_refused(monkeypa
 def test_an_engine_whose_context_holds_no_question_is_refused(monkeypatch):
     monkeypatch.chdir(ROOT)
     config = ROOT / "jobs/configs/pi_scale.cpu.yaml"
-    least = 128 + make_plan(load(config)).longest_question + 24
+    least = 128 + make_plan(load(config)).longest_prompt() + 24
     short = [f"recipe.induction.families.ss.{name}=20" for name in ("min_chunk_tokens", "max_chunk_tokens")]
     short += ["recipe.induction.families.ss.max_answer_tokens=20", "recipe.induction.context_tokens=64"]
     make_plan(load(config, [*short, f"cluster.engine.max_model_len={least}"]))
@@ -346,7 +334,7 @@ def test_a_model_that_no_prefix_enters_or_fits_is_refused_before_anything_is_loa
     (tmp_path / "config.json").write_text(
         json.dumps({key: value for key, value in config.items() if value is not None})
     )
-    for name in ("tokenizer.json", "model.safetensors"):
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "model.safetensors"):
         (tmp_path / name).symlink_to(embedded / name)
     job = load(ROOT / "jobs/configs/pi_scale.cpu.yaml", [f"recipe.model.id={tmp_path}"])
     if message is None:

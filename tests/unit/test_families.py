@@ -1,5 +1,6 @@
 """Every family driven by a scripted teacher, good and bad."""
 
+import dataclasses
 import json
 import math
 
@@ -201,6 +202,27 @@ def test_thinking_is_switched_with_its_probability_and_left_alone_without():
 
     assert set(switches(None)) == {None} and set(switches(1.0)) == {True}
     assert 0.2 < sum(switches(0.3)) / 200 < 0.4
+
+
+THOUGHT = "<think>\nThe <user> wants\n## a list?\n1. Fail.\n</think>\n\n"
+
+
+@pytest.mark.parametrize("opened", [False, True])
+@pytest.mark.parametrize("name", STUDIES)
+def test_what_a_teacher_thinks_becomes_no_question_no_strategy_and_no_verdict(name, opened):
+    """A teacher that thinks before every reply: no user's turn holds its thinking, and nothing else changes by it."""
+
+    def thinks(ask):
+        found = good(ask)
+        thought = THOUGHT.removeprefix("<think>\n") if opened else THOUGHT
+        return dataclasses.replace(found, text=thought + found.text, is_thinking=opened)
+
+    teacher, plain = Teacher(thinks), Teacher(good)
+    traces, wanted = traces_of(name, teacher), traces_of(name, plain)
+    for asks in (teacher.asked, [*traces]):
+        said = [message["content"] for one in asks for message in one.messages if message["role"] == "user"]
+        assert said and not any("wants" in content for content in said)
+    assert [trace.drop_reason for trace in traces] == [trace.drop_reason for trace in wanted]
 
 
 def test_best_of_keeps_the_candidate_with_the_highest_recorded_score():

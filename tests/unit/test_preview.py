@@ -8,7 +8,7 @@ import pytest
 from lpc_ray.errors import ConfigError
 from lpc_ray.induction.base import plan_units
 from lpc_ray.induction.study import user
-from lpc_ray.model.chat import ChatRenderer
+from lpc_ray.model.chat import ChatRenderer, PromptFormat
 from lpc_ray.model.embedded import resolve_model
 from lpc_ray.records import Document, digest_of
 from lpc_ray.storage import Store
@@ -23,7 +23,7 @@ SETTINGS = {"num_chunks": 5, "conversations_per_chunk": 4, "min_chunk_tokens": 1
 
 
 def _inducer(family: str = "ss", **settings) -> Inducer:
-    task = InductionTask(family, {**SETTINGS, **settings}, 0, "smollm2-135m-instruct", None, "", 2048)
+    task = InductionTask(family, {**SETTINGS, **settings}, 0, "smollm2-135m-instruct", None, PromptFormat(""), 2048)
     return Inducer(task)
 
 
@@ -76,7 +76,13 @@ def test_the_stored_teacher_prompt_is_what_the_engine_was_asked(tmp_path):
 def test_an_ask_without_a_system_message_is_opened_as_the_students_are(tmp_path):
     (tmp_path / "general.jsonl").write_text('{"prompt": "Hello"}')
     task = InductionTask(
-        "general", {"paths": [str(tmp_path / "general.jsonl")]}, 0, "smollm2-135m-instruct", None, "Be brief.", 512
+        "general",
+        {"paths": [str(tmp_path / "general.jsonl")]},
+        0,
+        "smollm2-135m-instruct",
+        None,
+        PromptFormat("Be brief."),
+        512,
     )
     inducer = Inducer(task)
     teacher = Teacher(lambda ask: reply("Hi"))
@@ -89,8 +95,8 @@ def test_an_ask_that_is_too_long_drops_its_unit_and_the_teacher_never_sees_it(tm
     prompts = ["Hello", "word" * 90, "Hello again", "word" * 400]
     (tmp_path / "general.jsonl").write_text("\n".join(json.dumps({"prompt": prompt}) for prompt in prompts))
     settings = {"paths": [str(tmp_path / "general.jsonl")], "max_answer_tokens": 28}
-    inducer = Inducer(InductionTask("general", settings, 0, "smollm2-135m-instruct", None, "", 128))
-    length = len(ChatRenderer(resolve_model("smollm2-135m-instruct"), None, "")([user(prompts[1])], True))
+    inducer = Inducer(InductionTask("general", settings, 0, "smollm2-135m-instruct", None, PromptFormat(""), 128))
+    length = len(ChatRenderer(resolve_model("smollm2-135m-instruct"), None, PromptFormat(""))([user(prompts[1])], True))
     exact = dataclasses.replace(inducer.task, context_tokens=length + 28)
     for task, dropped in ((inducer.task, [1, 3]), (exact, [3])):
         teacher = Teacher(lambda ask: reply("Hi"))

@@ -17,7 +17,7 @@ def preview_induction(plan: Plan, count: int, say: Console) -> None:
     if any(plan.families[one.family].needs_teacher() for one in sets):
         say("engine", f"starting with {plan.config.recipe.model.id}")
         name = f"lpc-preview-{plan.fingerprint[:8]}"
-        pool, engines, ready = start_engine_pool(name, plan.config.recipe.model, plan.config.cluster.engine)
+        pool, engines, ready = start_engine_pool(name, plan.config.recipe, plan.config.cluster.engine)
         ray.get(ready)
         generate = pool.generate
     for one in sets:

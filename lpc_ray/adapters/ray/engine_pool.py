@@ -14,7 +14,7 @@ import ray.exceptions
 from lpc_ray.asking import Engine
 from lpc_ray.config.job import EngineResources
 from lpc_ray.config.plugins import load_plugin
-from lpc_ray.config.recipe import ModelRecipe
+from lpc_ray.config.recipe import Recipe
 from lpc_ray.model.embedded import resolve_model
 from lpc_ray.records import Ask, Reply
 
@@ -94,12 +94,12 @@ def _slot(key: str, replicas: int) -> int:
     return int(hashlib.sha256(key.encode()).hexdigest(), 16) % replicas
 
 
-def start_engine_pool(name: str, model: ModelRecipe, resources: EngineResources) -> tuple[EnginePool, list, list]:
+def start_engine_pool(name: str, recipe: Recipe, resources: EngineResources) -> tuple[EnginePool, list, list]:
     """Create the replicas and begin loading; returns the pool, its actor handles (keep them: they own the actors), and
     references to wait for, each to the time since the epoch at which its replica was ready.
     """
     kind = load_plugin("lpc_ray.adapters", "new_engine", resources.kind, "cluster.engine.kind")
-    new_engine = partial(kind.new_engine, resolve_model(model.id), model, resources)
+    new_engine = partial(kind.new_engine, resolve_model(recipe.model.id), recipe.model, recipe.prompt, resources)
     actors = [
         ray.remote(EngineReplica)
         .options(

@@ -85,9 +85,9 @@ class Machines:
     @cached_property
     def starting_pool(self) -> tuple[EnginePool, list, list]:
         """The engine pool, its replicas, and for each replica the reference of when it was ready (seconds since the epoch)."""
-        replicas, model = self._plan.config.cluster.engine.replicas, self._plan.config.recipe.model
-        self._say("engine", f"starting {replicas} vLLM engine(s) with {model.id}")
-        return start_engine_pool(self.name, model, self._plan.config.cluster.engine)
+        replicas, recipe = self._plan.config.cluster.engine.replicas, self._plan.config.recipe
+        self._say("engine", f"starting {replicas} vLLM engine(s) with {recipe.model.id}")
+        return start_engine_pool(self.name, recipe, self._plan.config.cluster.engine)
 
     def news(self) -> tuple[str, str] | None:
         """Stage and text of what came out of the machines since the last time; None for nothing."""

@@ -7,8 +7,8 @@ import torch
 
 from lpc_ray.adapters.ray.training import GroupSetup, load_backbone
 from lpc_ray.artifacts.store import load_prefix, publish
+from lpc_ray.model.chat import ChatRenderer, PromptFormat
 from lpc_ray.model.embedded import prefix_cache
-from lpc_ray.model.files import read_tokenizer
 from lpc_ray.model.identity import model_identity
 from lpc_ray.records import Message
 
@@ -38,9 +38,6 @@ def measure_drift(setup: GroupSetup, folder: str, texts: list[tuple[list[Message
     torch.set_num_threads(setup.resources.threads)
     model = setup.recipe.model
     _, keys, values = load_prefix(folder, model_identity(setup.model, model.revision))
-    tokenizer = read_tokenizer(setup.model, model.revision)
-    rows = []
-    for messages, reply in texts:
-        ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False)
-        rows.append(text_row(ids, tokenizer.encode(reply, add_special_tokens=False)))
+    chat = ChatRenderer(setup.model, model.revision, PromptFormat(**dict(setup.recipe.prompt)))
+    rows = [text_row(chat(messages, True), chat.encode_reply(reply)) for messages, reply in texts]
     return kl_drift(load_backbone(setup.model, model.revision, model.dtype), keys, values, rows)

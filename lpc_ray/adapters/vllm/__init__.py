@@ -2,10 +2,10 @@
 
 from lpc_ray.asking import Engine
 from lpc_ray.config.job import EngineResources
-from lpc_ray.config.recipe import ModelRecipe
+from lpc_ray.config.recipe import ModelRecipe, PromptRecipe
 
 
-def new_engine(model: str, recipe: ModelRecipe, resources: EngineResources) -> Engine:
+def new_engine(model: str, recipe: ModelRecipe, prompt: PromptRecipe, resources: EngineResources) -> Engine:
     """An engine that has not started. model: the local folder or hub id of the recipe's model."""
     from lpc_ray.adapters.vllm.engine import EngineSettings, VLLMEngine
 
@@ -14,6 +14,8 @@ def new_engine(model: str, recipe: ModelRecipe, resources: EngineResources) -> E
             model=model,
             revision=recipe.revision,
             dtype=recipe.dtype,
+            thinking=prompt.thinking,
+            date=prompt.date,
             max_model_len=resources.max_model_len,
             max_num_seqs=resources.max_num_seqs,
             kv_cache_gib=resources.kv_cache_gib,

@@ -7,6 +7,7 @@ import asyncio
 import os
 import uuid
 from dataclasses import dataclass, field, replace
+from datetime import date as Date
 from pathlib import Path
 from typing import Any
 
@@ -15,25 +16,25 @@ from pydantic import ValidationError
 
 from lpc_ray.artifacts.store import read_manifest
 from lpc_ray.errors import ArtifactError, ConfigError, DataError
-from lpc_ray.model.chat import render_chat
+from lpc_ray.model.chat import ChatRenderer, PromptFormat
 from lpc_ray.model.identity import ModelIdentity, check_same, model_identity
-from lpc_ray.model.thinking import opens_thinking
 from lpc_ray.records import Ask, PrefixRef, Reply
 from lpc_ray.serving.rewriting import Rewriting
-
-_TAG_TOKENS = 16  # at least what a tag that opens thinking, and the space after it, is cut into
 
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """Where and how the engine runs; nothing here changes what it computes, but for `dtype`.
+    """Where and how the engine runs; nothing here changes what it computes, but for `dtype` and how messages are put.
 
-    `kv_cache_gib` and `threads` apply to the CPU backend, `gpu_memory_fraction` to CUDA.
+    `thinking` and `date` are those of `lpc_ray.model.chat.PromptFormat`. `kv_cache_gib` and `threads` apply to the CPU
+    backend, `gpu_memory_fraction` to CUDA.
     """
 
     model: str
     revision: str | None = None
     dtype: str = "bfloat16"
+    thinking: bool | None = None
+    date: Date = PromptFormat().date
     max_model_len: int = 2048
     max_num_seqs: int = 64
     kv_cache_gib: int = 2
@@ -97,8 +98,10 @@ class VLLMEngine:
         except (ValueError, TypeError, OSError) as error:
             reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else " ".join(str(error).split())
             raise ConfigError(f"vLLM cannot start with model {settings.model!r}: {reason}") from error
-        self._tokenizer = self._engine.get_tokenizer()
         self.identity = model_identity(settings.model, settings.revision)
+        prompt = PromptFormat(thinking=settings.thinking, date=settings.date)
+        self._chat = ChatRenderer(settings.model, settings.revision, prompt)
+        self._num_tokens = self._engine.model_config.get_vocab_size()
         return self
 
     def stop(self) -> None:
@@ -119,7 +122,9 @@ class VLLMEngine:
 
     def _prepare(self, ask: Ask) -> list[int]:
         """Token ids of the ask's own prompt; refuses what the engine must not see."""
-        ids = list(ask.token_ids) if ask.token_ids else render_chat(self._tokenizer, ask.messages, True, ask.thinking)
+        ids = list(ask.token_ids) if ask.token_ids else self._chat(ask.messages, True, ask.thinking)
+        if (highest := max(ids, default=0)) >= self._num_tokens:
+            raise DataError(f"got token {highest} in a prompt, wanted ids below the model's {self._num_tokens}")
         if ask.prefix is not None:
             self._check_prefix(ask.prefix)
         if not ids:
@@ -176,9 +181,8 @@ class VLLMEngine:
                 + (f" (prefix {ask.prefix.digest} in {ask.prefix.folder})" if ask.prefix else "")
             )
         self.answered += 1
-        is_thinking = opens_thinking(self._tokenizer.decode(ids[-_TAG_TOKENS:]))
-        reply = _reply(completion, num_prompt_tokens=len(ids), top_k=ask.top_k)
-        return replace(reply, is_thinking=is_thinking)
+        is_thinking = not ask.token_ids and self._chat.opens_thinking(ask.thinking)
+        return replace(_reply(completion, num_prompt_tokens=len(ids), top_k=ask.top_k), is_thinking=is_thinking)
 
 
 def whole_prompts(max_model_len: int) -> dict[str, Any]:
