@@ -43,7 +43,7 @@ def compare(arguments: list[str]) -> None:
         if moved := settle():
             print(moved, file=sys.stderr)
         write_comparison(Store(options.out), options.title, read_results(options.results), options.thresholds)
-    print(f"{options.out}/comparison.html")
+        print(f"{options.out}/comparison.html")
 
 
 if __name__ == "__main__":

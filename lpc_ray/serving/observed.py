@@ -6,6 +6,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from lpc_ray.errors import DataError
+from lpc_ray.sources.text import read_text
 
 SERIES = "lpc_requests_total"
 
@@ -16,10 +17,10 @@ def observed_requests(path: str | Path) -> dict[str, int]:
     Raises: DataError for a file that is missing, is no Prometheus text, or does not hold the server's counter.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = read_text(Path(path), "served metrics")
         samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
-    except OSError as error:
-        raise DataError(f"served metrics {path}: {error.strerror}") from error
+    except DataError:
+        raise
     except ValueError as error:
         raise DataError(f"served metrics {path}: got no Prometheus text ({error})") from error
     series = [sample for sample in samples if sample.name == SERIES]

@@ -117,10 +117,15 @@ def _check_size(documents: list[Document]) -> None:
 
 
 def _part(path: Path) -> Document:
-    name, _, part = path.name.rpartition("#")
-    file = path.with_name(name) if name else path
-    if not _exists(file):
-        raise DataError(f"source {path}: got neither this file nor {file.name}, of which it would be a part")
+    marks = [place for place, one in enumerate(path.name) if one == "#" and place]
+    whole = {place: path.with_name(path.name[:place]) for place in reversed(marks)}
+    place = next((place for place, file in whole.items() if _exists(file)), None)
+    if place is None:
+        wanted = (
+            f" nor {', nor '.join(file.name for file in whole.values())}, of which it would be a part" if whole else ""
+        )
+        raise DataError(f"source {path}: got no such file{wanted}")
+    file, part = whole[place], path.name[place + 1 :]
     if file.suffix == ".jsonl":
         text = gsm8k.demonstrations(gsm8k.first_problems(file, part))
     elif file.suffix == ".json":

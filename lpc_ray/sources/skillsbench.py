@@ -48,16 +48,26 @@ class Task:
 
     @property
     def digest(self) -> str:
-        """Covers every file that a score depends on."""
+        """Covers every file that a score depends on, and none that Python or a Mac leaves beside them. Raises: DataError."""
         parts = [folder for folder in (self.environment, self.tests, self.solution) if folder and folder.is_dir()]
-        files = sorted(file for part in parts for file in part.rglob("*") if file.is_file())
-        hashes = [[file.relative_to(self.folder).as_posix(), sha256(file.read_bytes()).hexdigest()] for file in files]
+        try:
+            files = sorted(
+                file for part in parts for file in part.rglob("*") if file.is_file() and not _is_litter(file)
+            )
+            hashes = [
+                [file.relative_to(self.folder).as_posix(), sha256(file.read_bytes()).hexdigest()] for file in files
+            ]
+        except OSError as error:
+            raise DataError(f"skillsbench {error.filename or self.folder}: {error.strerror or error}") from error
         return digest_of(self.instruction, self.timeout_seconds, hashes)
 
 
 def read_tasks(folder: Path) -> dict[str, Task]:
     """Name → task, of every task folder directly in `folder`, by name. Raises: DataError when there is none."""
-    found = [path for path in sorted(folder.iterdir()) if _is_task(path)] if folder.is_dir() else []
+    try:
+        found = [path for path in sorted(folder.iterdir()) if _is_task(path)] if folder.is_dir() else []
+    except OSError as error:
+        raise DataError(f"skillsbench {error.filename or folder}: {error.strerror or error}") from error
     if not found:
         raise DataError(f"skillsbench {folder}: got no folder with instruction.md or task.md in it")
     return {spelled(path.name): read_task(path) for path in found}
@@ -97,6 +107,10 @@ def _timeout(verifier: Any, path: Path) -> float:
     if not is_number or not 0 < seconds <= sys.float_info.max:
         raise DataError(f"{where}.timeout_sec: got {seconds!r}, wanted a number of seconds above 0")
     return float(seconds)
+
+
+def _is_litter(file: Path) -> bool:
+    return file.name.startswith("._") or file.name == ".DS_Store" or "__pycache__" in file.parts
 
 
 def _is_task(folder: Path) -> bool:

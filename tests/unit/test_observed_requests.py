@@ -22,6 +22,15 @@ def test_answered_requests_are_summed_over_tenants_and_counted_for_each_handle_o
     assert observed_requests(tmp_path / "metrics.txt") == {"handbook": 9, "faq": 2}
 
 
+@pytest.mark.parametrize("end", ["\r\n", "\r"])
+def test_an_answer_saved_on_another_system_counts_the_same(tmp_path, end):
+    metrics = RequestMetrics()
+    metrics.requests.labels("handbook", "a", "200").inc(3)
+    saved = generate_latest(metrics.registry).decode().replace("\n", end)
+    (tmp_path / "metrics.txt").write_bytes(saved.encode("utf-8-sig"))
+    assert observed_requests(tmp_path / "metrics.txt") == {"handbook": 3}
+
+
 @pytest.mark.parametrize(
     ("text", "message"), [("a{ 1", "got no Prometheus text"), ("up 1\n", "got no lpc_requests_total")]
 )

@@ -1,5 +1,6 @@
 """What is read of the files and folders that a user names, what is left out and why, and what is refused."""
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -78,9 +79,10 @@ def test_a_part_of_a_file_is_read_beside_files_with_the_same_mark(tmp_path):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("absent.md#2", r"source .*absent.md#2: got neither this file nor absent.md, of which it would be a part"),
+        ("absent.md#2", r"source .*absent.md#2: got no such file nor absent.md, of which it would be a part"),
+        ("a#b#2", r"source .*a#b#2: got no such file nor a#b, nor a, of which it would be a part"),
         ("doc.md#2", r"source .*doc.md#2: got no such file, and a part \(#2\) only a .json or .jsonl file can have"),
-        ("#", "source .*#: got neither this file nor #"),
+        ("#", "source .*#: got no such file$"),
         ("absent.md", "source .*absent.md: No such file or directory"),
         ("x" * 300 + ".md", "File name too long"),
         ("a\0b.md", "null byte"),
@@ -105,6 +107,27 @@ def test_a_pipe_and_a_size_are_refused_in_words_said_once(tmp_path):
     os.mkfifo(tmp_path / "pipe.md")
     with pytest.raises(DataError, match=rf"^source {tmp_path}/pipe.md: got a pipe or device, wanted a file$"):
         read_documents([tmp_path / "pipe.md"])
+
+
+def test_the_part_of_a_file_may_hold_the_mark_as_well(tmp_path):
+    question = {"No": 0, "question": "Q?", "correct": "1", **{f"answer_{one}": str(n) for n, one in enumerate("abcde")}}
+    patient = {"name": "N", "texts": {"text_0": "The record."}, "questions": [question]}
+    (tmp_path / "b#1.json").write_text(json.dumps({"ward #7 p#2": patient}))
+    assert read_documents([tmp_path / "b#1.json#ward #7 p#2"])[0].text == "The record."
+
+
+def test_what_python_and_a_mac_leave_in_a_task_is_no_part_of_it(tmp_path):
+    _write(tmp_path, t__instruction_md="Do.", t__tests__test_a_py="", t__environment__in_csv="1")
+    task = skillsbench.read_task(tmp_path / "t")
+    before = task.digest
+    (tmp_path / "t" / "tests" / "__pycache__").mkdir()
+    (tmp_path / "t" / "tests" / "__pycache__" / "a.pyc").write_bytes(b"1")
+    (tmp_path / "t" / "environment" / ".DS_Store").write_bytes(b"1")
+    (tmp_path / "t" / "environment" / "._in.csv").write_bytes(b"1")
+    (tmp_path / "t" / "environment" / "loop").symlink_to("loop")
+    assert task.digest == before
+    _write(tmp_path, t__environment__in_csv="2")
+    assert task.digest != before
 
 
 def test_a_folder_is_read_as_its_owner_sees_it_and_the_rest_is_told(tmp_path):
