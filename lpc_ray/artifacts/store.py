@@ -4,6 +4,7 @@ Published by writing beside the target and renaming; in an object store, and whe
 manifest is written last, and a folder without a manifest does not exist. Nothing is pickled.
 """
 
+import json
 import os
 import shutil
 import uuid
@@ -69,20 +70,21 @@ def publish(
     frozen_tokens: int,
     **fields: Any,
 ) -> Manifest:
-    """Write an LPC into `store` and return its manifest, with arguments as for `describe`.
+    """Write an LPC into `store` and return its manifest as the store has it, with arguments as for `describe`.
 
-    The same tensors and identity are one artifact: what the store holds of it stays, and is replaced where damaged.
+    The same tensors and identity are one artifact: what the store holds of it stays, as do its recorded fields, and is
+    replaced where damaged.
     Raises: ArtifactError as `describe`; StorageError.
     """
     manifest = describe(keys, values, identity, frozen_tokens, **fields)
     if _is_whole(store, manifest):
-        return manifest
+        return stored_manifest(store, manifest.digest)
     tensors = save_tensors({"keys": keys.detach().cpu().contiguous(), "values": values.detach().cpu().contiguous()})
     if store.is_local and not store.exists(manifest.digest):
         _write_beside(store, manifest, tensors)
     else:
         _write_in_place(store, manifest, tensors)
-    return manifest
+    return stored_manifest(store, manifest.digest)
 
 
 def _is_whole(store: Store, manifest: Manifest) -> bool:
@@ -119,13 +121,18 @@ def _rename_unless_present(staged: Path, target: Path) -> None:
             raise StorageError(f"cannot write {target}: {error.strerror}") from error
 
 
-def record_verification(store: Store, digest: str, verification: dict[str, Any]) -> Manifest:
-    """Write `verification` into the manifest of LPC `digest`; the digest does not cover it.
+def record_verification(store: Store, digest: str, protocol: str, **results: Any) -> Manifest:
+    """Write results under a protocol into the manifest of LPC `digest`; the digest does not cover them.
 
+    They join what the manifest has of the same protocol, and replace what it has of another.
     Raises: as `stored_manifest`.
     """
-    manifest = replace(stored_manifest(store, digest), verification=verification)
-    store.write_json(f"{digest}/{MANIFEST_FILE}", asdict(manifest))
+    before = stored_manifest(store, digest)
+    earlier = before.verification if before.verification.get("protocol") == protocol else {}
+    found = json.loads(json.dumps({**earlier, "protocol": protocol, **results}))
+    manifest = replace(before, verification=found)
+    if manifest != before:
+        store.write_json(f"{digest}/{MANIFEST_FILE}", asdict(manifest))
     return manifest
 
 
@@ -226,10 +233,12 @@ def fetch(store: Store, digest: str, cache: Path) -> Path:
     if store.is_local:
         return Path(store.path(digest))
     local = Store(str(cache))
-    if not (_is_whole(local, manifest) and stored_manifest(local, digest) == manifest):
+    if not _is_whole(local, manifest):
         local.remove(digest)
         _, keys, values = load_stored(store, digest)
         publish(local, keys, values, manifest.identity, manifest.frozen_tokens, **publish_arguments(manifest))
+    elif stored_manifest(local, digest) != manifest:
+        local.write_json(f"{digest}/{MANIFEST_FILE}", asdict(manifest))
     return cache / digest
 
 

@@ -13,7 +13,7 @@ import json
 import sys
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from lpc_ray.errors import LPCError, PrefixNotFoundError
 from lpc_ray.home import settle
@@ -86,14 +86,29 @@ def _list(store: Store, options: argparse.Namespace) -> None:
     if not found:
         print(f"{store}: no artifacts")
         return
-    print(f"{'handle':<36} {'digest':<12} {'kind':<11} {'tokens':>6} {'MiB':>7}  model")
+    print(f"{'handle':<36} {'digest':<12} {'kind':<11} {'tokens':>6} {'MiB':>7}  {'verified':<16}  model")
     for handle, digest, manifest in found:
         if isinstance(manifest, LPCError):
             print(printable(f"{handle or '-':<36} {digest[:12] or '-':<12} {manifest}"))
             continue
         size = manifest.num_bytes / 2**20
-        columns = f"{manifest.kind:<11} {manifest.num_tokens:>6} {size:>7.1f}  {manifest.identity.model_id}{_origin(manifest)}"
-        print(printable(f"{handle or '-':<36} {digest[:12]} {columns}"))
+        columns = f"{manifest.kind:<11} {manifest.num_tokens:>6} {size:>7.1f}  {_score(manifest.verification):<16}"
+        origin = f"{manifest.identity.model_id}{_origin(manifest)}"
+        print(printable(f"{handle or '-':<36} {digest[:12]} {columns}  {origin}"))
+
+
+def _score(verification: dict[str, Any]) -> str:
+    """The score on held-out cases, where there is none that on tune cases; "-": neither."""
+    for split in ("held_out", "tune"):
+        if (counts := _counts(verification.get(split))) is not None:
+            return f"{split.replace('_', '-')} {counts}"
+    return "-"
+
+
+def _counts(tally: Any) -> str | None:
+    """passed/total of what a manifest has recorded, which may be anything in one of another's making."""
+    is_tally = isinstance(tally, dict) and set(tally) == {"passed", "total"}
+    return f"{tally['passed']}/{tally['total']}" if is_tally else None
 
 
 def _origin(manifest: "Manifest") -> str:
@@ -101,7 +116,8 @@ def _origin(manifest: "Manifest") -> str:
     provenance = manifest.provenance
     parts = [provenance[name] for name in ("induction", "objective", "initializer") if name in provenance]
     if "optimizer_steps" in provenance:
-        parts.append(f"seed {provenance.get('training_seed', '?')}, step {provenance['optimizer_steps']}")
+        seed = [f"seed {provenance['training_seed']}"] if "training_seed" in provenance else []
+        parts += [*seed, f"step {provenance['optimizer_steps']}"]
     return f"  ({', '.join(map(str, parts))})" if parts else ""
 
 
@@ -111,25 +127,6 @@ def _inspect(store: Store, options: argparse.Namespace) -> None:
 
     digest = find_digest(store, options.handle)
     print(describe(stored_manifest(store / ARTIFACTS, digest)))
-    for line in _reported(store, digest):
-        print(printable(line))
-
-
-def _reported(store: Store, digest: str) -> list[str]:
-    """What a run's report says of an LPC that was an arm's best; empty where the store is no run."""
-    from lpc_ray.report.files import REPORT
-
-    if not store.exists(REPORT):
-        return []
-    report = store.read_json(REPORT)
-    arms = report.get("arms") if isinstance(report, dict) else None
-    entries = [arm for arm in arms if isinstance(arm, dict)] if isinstance(arms, list) else []
-    return [
-        f"{'held-out':<18} {arm.get('passed')}/{arm['total']} as {arm.get('name')}, step {arm.get('best_step')} "
-        f"({store.path(REPORT)})"
-        for arm in entries
-        if arm.get("digest") == digest and arm.get("total")
-    ]
 
 
 def describe(manifest: "Manifest") -> str:
@@ -168,7 +165,7 @@ def describe(manifest: "Manifest") -> str:
 
 
 def _short(value) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = value if isinstance(value, str) else _counts(value) or json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 90 else f"{text[:87]}..."
 
 

@@ -52,6 +52,10 @@ class Family(Strict, ABC):
     def needs_teacher(self) -> bool:
         return True
 
+    def has_traces(self) -> bool:
+        """Whether the user brings its traces, so that induction is the identity."""
+        return False
+
     def longest_ask(self, document_tokens: int) -> int:
         """Tokens of chunk and reply in the longest ask that a document of so many tokens can lead to, at least."""
         return 0

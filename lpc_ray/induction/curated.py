@@ -39,6 +39,9 @@ class Curated(Family):
     def needs_teacher(self) -> bool:
         return False
 
+    def has_traces(self) -> bool:
+        return True
+
     def _lines(self) -> list[list[Message]]:
         return [line for path in self.paths for line in read_conversations(path)][: self.max_conversations]
 

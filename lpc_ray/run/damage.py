@@ -5,7 +5,6 @@ from typing import Any
 
 from lpc_ray.artifacts.store import record_verification
 from lpc_ray.records import Tally
-from lpc_ray.run.arms import Arm
 from lpc_ray.run.folder import RunFolder
 from lpc_ray.run.plan import Plan
 from lpc_ray.verification.base import protocol_of
@@ -34,17 +33,15 @@ def set_damage(plan: Plan, run: RunFolder, digest: str, damage: Damage) -> Damag
     return damage
 
 
-def put_to_gate(plan: Plan, run: RunFolder, arm: Arm, digest: str, damage: Damage | None) -> GateVerdict | None:
-    """Judge a prefix by both sides, and write score, damage and verdict into its manifest. None: the recipe has no gate."""
+def put_to_gate(plan: Plan, run: RunFolder, digest: str, damage: Damage | None) -> GateVerdict | None:
+    """Judge a prefix by both sides, and write damage and verdict into its manifest. None: the recipe has no gate."""
     held_out = Tally.of(OutcomeStore(run.outcomes(plan.protocol), plan.protocol).get(digest, "held_out") or ())
-    verification: dict[str, Any] = {"arm": arm.name, "protocol": plan.protocol, "held_out": asdict(held_out)}
-    if damage is not None:
-        verification["off_source"] = asdict(damage)
+    verification: dict[str, Any] = {} if damage is None else {"off_source": asdict(damage)}
     recipe = plan.config.recipe
     verdict = judge(recipe.gate, held_out.score, damage) if recipe.gate else None
     if recipe.gate and verdict:
         verification["gate"] = {**asdict(verdict), "thresholds": recipe.gate.model_dump(mode="json")}
-    record_verification(run.artifacts, digest, verification)
+    record_verification(run.artifacts, digest, plan.protocol, **verification)
     return verdict
 
 

@@ -111,7 +111,8 @@ def _off_source_fields(plan: Plan, run: RunFolder, digest: str) -> dict[str, Any
     fields: dict[str, Any] = {}
     if damage is not None:
         fields = {name: getattr(damage, name) for name in OFF_SOURCE_FIELDS}
-    gate = stored_manifest(run.artifacts, digest).verification.get("gate")
+    verification = stored_manifest(run.artifacts, digest).verification
+    gate = verification.get("gate") if verification.get("protocol") == plan.protocol else None
     if gate:
         fields["gate"] = "passed" if gate["passed"] else "; ".join(gate["reasons"])
     return fields

@@ -16,11 +16,12 @@ from typing import Any
 import yaml
 
 from lpc_ray.errors import DataError
-from lpc_ray.records import digest_of
+from lpc_ray.records import Document, digest_of
 from lpc_ray.sources.dockerfile import inputs_of
 from lpc_ray.sources.text import read_text, spelled
 
 SKILL_FILE = "SKILL.md"
+SKILL_HEADING = "### Skill: "
 DEFAULT_TIMEOUT = 600.0
 _FRONT_MATTER = re.compile(r"---[ \t]*\n(?P<head>.*?\n)---[ \t]*\n(?P<body>.*)", re.DOTALL)
 _REPLY_FORM = "\nReply with one complete Python 3 program in a ```python block. It is run offline, as root, in /root."
@@ -143,7 +144,12 @@ def skill_files(folder: Path) -> list[Path]:
 
 def loaded(files: Iterable[Path]) -> str:
     """Skills as one text, each under its own heading. Raises: DataError for an empty one."""
-    return "\n".join(f"### Skill: {spelled(file.parent.name)}\n\n{_skill(file)}" for file in files)
+    return "\n".join(f"{SKILL_HEADING}{spelled(file.parent.name)}\n\n{_skill(file)}" for file in files)
+
+
+def is_skill(document: Document) -> bool:
+    """Whether a document is a SKILL.md, or skills as they are loaded."""
+    return document.name == SKILL_FILE or document.text.startswith(SKILL_HEADING)
 
 
 def _skill(file: Path) -> str:

@@ -13,7 +13,7 @@ import mlflow
 import psutil
 import pytest
 
-from lpc_ray.artifacts.store import load_prefix
+from lpc_ray.artifacts.store import load_prefix, stored_manifest
 from lpc_ray.model.embedded import fetch_embedded_model
 from lpc_ray.model.identity import model_identity
 from lpc_ray.storage import Store
@@ -145,8 +145,19 @@ def test_killed_actor_engine_worker_and_driver_lose_nothing_and_a_third_run_reus
     identity = model_identity(str(fetch_embedded_model()))
     artifacts = sorted((tmp_path / "kill" / "artifacts").iterdir())
     assert len(artifacts) == 6, "three checkpoints per arm; first_k at step 0 is the untrained prefix itself"
+    kinds = set()
     for folder in artifacts:
-        assert load_prefix(folder, identity)[0].digest == folder.name
+        manifest, _, _ = load_prefix(folder, identity)
+        step = manifest.provenance["optimizer_steps"]
+        kinds.add((step, manifest.kind))
+        assert manifest.digest == folder.name and {"recipe", "source", "initializer"} <= set(manifest.provenance)
+        assert manifest.verification["tune"]["total"] > 0 and ("arm" in manifest.provenance) is (step > 0)
+        assert ("training_seconds" in manifest.costs) is ("trace_rows" in manifest.costs) is (step > 0)
+    assert kinds == {(0, "kv_prefix"), (1, "reasoncache"), (2, "reasoncache")}
+    scored = {arm["digest"]: arm for arm in report["arms"]}
+    for digest, arm in scored.items():
+        held_out = stored_manifest(Store(f"{tmp_path}/kill/artifacts"), digest).verification["held_out"]
+        assert held_out == {"passed": arm["passed"], "total": arm["total"]}
 
     runs = mlflow.MlflowClient(f"sqlite:///{tmp_path}/kill/mlflow.db")
     experiment = runs.get_experiment_by_name("lpc_ray")

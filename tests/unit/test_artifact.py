@@ -20,6 +20,7 @@ from lpc_ray.artifacts.store import (
     publish,
     read_manifest,
     record_verification,
+    stored_manifest,
 )
 from lpc_ray.errors import ArtifactError, PrefixNotFoundError, StorageError
 from lpc_ray.storage import Store
@@ -192,7 +193,7 @@ def test_a_copy_in_the_cache_that_is_not_the_stores_artifact_is_fetched_again(tm
     manifest = publish(store, *_tensors(), IDENTITY, 1)
     DAMAGES[damage](fetch(store, manifest.digest, cache))
     assert load_prefix(fetch(store, manifest.digest, cache), IDENTITY)[0] == manifest
-    recorded = record_verification(store, manifest.digest, {"tune": {"passed": 1}})
+    recorded = record_verification(store, manifest.digest, "p", tune={"passed": 1})
     assert read_manifest(fetch(store, manifest.digest, cache)) == recorded
 
 
@@ -211,6 +212,41 @@ def test_a_store_is_read_itself_and_its_damage_is_not_copied(tmp_path, damage):
     assert not cache.exists() or Store(str(cache)).names() == []
     publish(store, *_tensors(), IDENTITY, 1)
     assert load_prefix(fetch(store, manifest.digest, cache), IDENTITY)[0] == manifest
+
+
+@pytest.mark.parametrize("url", ["{}", "memory://{}"])
+def test_the_same_tensors_published_again_are_what_the_store_holds_with_all_that_was_recorded(tmp_path, url):
+    store = Store(url.format(tmp_path))
+    first = publish(store, *_tensors(), IDENTITY, 1, kind="kv_prefix", provenance={"by": "first"})
+    recorded = record_verification(store, first.digest, "p", tune={"passed": 1, "total": 2})
+    again = publish(store, *_tensors(), IDENTITY, 1, kind="skill", provenance={"by": "second"}, costs={"seconds": 1})
+    assert again == recorded == stored_manifest(store, first.digest) and again.kind == "kv_prefix"
+
+
+def test_results_join_those_of_their_protocol_and_replace_those_of_another(tmp_path):
+    store = Store(str(tmp_path))
+    digest = publish(store, *_tensors(), IDENTITY, 1).digest
+    record_verification(store, digest, "p", tune={"passed": 1, "total": 2})
+    found = record_verification(store, digest, "p", held_out={"passed": 3, "total": 4}, gate={"reasons": ("a",)})
+    both = {"protocol": "p", "tune": {"passed": 1, "total": 2}, "held_out": {"passed": 3, "total": 4}}
+    assert found.verification == {**both, "gate": {"reasons": ["a"]}} == read_manifest(tmp_path / digest).verification
+    before = (tmp_path / digest / MANIFEST_FILE).stat().st_ino
+    record_verification(store, digest, "p", tune={"passed": 1, "total": 2}, gate={"reasons": ("a",)})
+    assert (tmp_path / digest / MANIFEST_FILE).stat().st_ino == before, "nothing new, nothing written"
+    assert record_verification(store, digest, "q", tune={"passed": 0, "total": 2}).verification == {
+        "protocol": "q",
+        "tune": {"passed": 0, "total": 2},
+    }
+    assert prefix_digest(*_tensors(), IDENTITY, 1) == digest
+
+
+def test_a_copy_in_the_cache_takes_new_results_without_its_tensors_again(tmp_path):
+    store, cache = Store(f"memory://{tmp_path}/artifacts"), tmp_path / "cache"
+    digest = publish(store, *_tensors(), IDENTITY, 1).digest
+    tensors = fetch(store, digest, cache) / TENSOR_FILE
+    before = tensors.stat().st_ino
+    recorded = record_verification(store, digest, "p", tune={"passed": 1, "total": 2})
+    assert read_manifest(fetch(store, digest, cache)) == recorded and tensors.stat().st_ino == before
 
 
 def test_a_store_that_cannot_be_written_says_so_and_leaves_nothing(tmp_path):

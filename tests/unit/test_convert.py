@@ -17,7 +17,7 @@ from transformers.cache_utils import DynamicCache
 from lpc_ray.artifacts.formats import read_foreign, write_foreign
 from lpc_ray.artifacts.handles import ARTIFACTS, handle_names
 from lpc_ray.artifacts.library import ImportRequest, add, export
-from lpc_ray.artifacts.store import load_prefix
+from lpc_ray.artifacts.store import load_prefix, read_manifest
 from lpc_ray.errors import ArtifactError, ConfigError, StorageError
 from lpc_ray.prefix.attention import attach, prefix_arguments
 from lpc_ray.storage import Store
@@ -172,7 +172,8 @@ def test_a_cartridges_file_loads_frozen_part_first_and_gives_equal_logits(tmp_pa
 def test_a_cartridges_file_we_write_holds_what_theirs_would(tmp_path, dtype, frozen):
     keys, values = _prefix(dtype)
     store, manifest = _published(tmp_path, keys, values, frozen)
-    assert export(store, "one", "cartridges", tmp_path / "out") == ["cartridge.pt"]
+    assert export(store, "one", "cartridges", tmp_path / "out") == ["cartridge.pt", "lpc.json"]
+    assert read_manifest(tmp_path / "out") == manifest
     saved = torch.load(tmp_path / "out" / "cartridge.pt", weights_only=False)
     assert isinstance(saved["trainable_keys"], nn.ParameterList) and len(saved["trainable_keys"]) == L
     assert saved["trainable_keys"][0].shape == (1, H, P - frozen, D) and saved["trainable_keys"][0].dtype == dtype
@@ -264,6 +265,47 @@ def test_a_knlp_skill_must_agree_with_its_meta_and_token_ids(tmp_path):
     (tmp_path / "meta.json").write_text(json.dumps(meta))
     (tmp_path / "prefix_token_ids.json").write_text(json.dumps(ids[:-1]))
     with pytest.raises(ArtifactError, match="wanted a list of 7 token ids"):
+        read_foreign(tmp_path, "knlp", IDENTITY)
+
+
+_SAYS_32 = ({"num_tokens": 5}, {"num_virtual_tokens": P + 2}, {"prefix_len": torch.tensor(5)}, {"seq_len": "7"})
+
+
+@pytest.mark.parametrize(
+    "said", [*_SAYS_32, {"virtual_tokens": True}, {"n_tokens": [P]}, {"total_tokens": torch.ones(3)}]
+)
+@pytest.mark.parametrize("name", [name for name in _payloads(*_prefix()) if name != "knlp pairs"])
+def test_a_payload_that_says_another_number_of_tokens_than_it_holds_is_refused(tmp_path, name, said):
+    payload, _ = _payloads(*_prefix())[name]
+    inner = {**payload, "cache": {**payload["cache"], **said}} if "cache" in payload else {**payload, **said}
+    for one in (inner, {**payload, **said}):
+        torch.save(one, tmp_path / "payload.pt")
+        with pytest.raises(
+            ArtifactError, match=f"payload.pt: holds 7 tokens, wanted the .* that it states as {next(iter(said))}"
+        ):
+            read_foreign(tmp_path / "payload.pt", "knlp", IDENTITY)
+    torch.save({**payload, "num_tokens": torch.tensor(P), "prefix_len": float(P)}, tmp_path / "payload.pt")
+    assert read_foreign(tmp_path / "payload.pt", "knlp", IDENTITY).keys.shape[1] == P
+
+
+def test_a_cartridges_file_an_adapter_and_a_skill_hold_the_tokens_they_say(tmp_path):
+    keys, values = _prefix()
+    for said in ({"num_tokens": P - 2}, {"num_frozen_tokens": 1}):
+        torch.save({**_cartridge(keys, values, 2), **said}, tmp_path / "a.pt")
+        with pytest.raises(ArtifactError, match="a.pt: holds . tokens, wanted the . that it states as num_"):
+            read_foreign(tmp_path / "a.pt", "cartridges", IDENTITY)
+    folder = _adapter(tmp_path)
+    config = json.loads((folder / "adapter_config.json").read_text())
+    (folder / "adapter_config.json").write_text(json.dumps({**config, "num_tokens": P - 2}))
+    with pytest.raises(
+        ArtifactError, match="adapter_config.json: holds 7 tokens, wanted the 5 that it states as num_tokens"
+    ):
+        read_foreign(folder, "peft", IDENTITY)
+    torch.save(_payloads(keys, values)["knlp pairs"][0], tmp_path / "cartridge.pt")
+    (tmp_path / "meta.json").write_text(json.dumps({"num_virtual_tokens": 32}))
+    with pytest.raises(
+        ArtifactError, match="meta.json: holds 7 tokens, wanted the 32 that it states as num_virtual_tokens"
+    ):
         read_foreign(tmp_path, "knlp", IDENTITY)
 
 

@@ -106,11 +106,12 @@ def test_the_gates_word_in_a_report_is_the_artifacts(plan, tmp_path):
         outcome = Outcome(f"{split}-1", "pass", "", 1, 1, "", 1, 1, 0.1, plan.protocol)
         OutcomeStore(run.outcomes(plan.protocol), plan.protocol).put(manifest.digest, split, [outcome])
     assert arm_record(plan, run, arm).gate is None
-    record_verification(
-        run.artifacts, manifest.digest, {"gate": {"passed": False, "reasons": ["got held_out 0, wanted at least 0.5"]}}
-    )
+    failed = {"passed": False, "reasons": ["got held_out 0, wanted at least 0.5"]}
+    record_verification(run.artifacts, manifest.digest, "another protocol", gate=failed)
+    assert arm_record(plan, run, arm).gate is None
+    record_verification(run.artifacts, manifest.digest, plan.protocol, gate=failed)
     assert arm_record(plan, run, arm).gate == "got held_out 0, wanted at least 0.5"
-    record_verification(run.artifacts, manifest.digest, {"gate": {"passed": True, "reasons": []}})
+    record_verification(run.artifacts, manifest.digest, plan.protocol, gate={"passed": True, "reasons": []})
     assert arm_record(plan, run, arm).gate == "passed"
 
 

@@ -10,7 +10,7 @@ from transformers.cache_utils import DynamicCache
 
 from lpc_ray.artifacts.handles import ARTIFACTS, handle_names, read_handle, set_handle
 from lpc_ray.artifacts.library import adopt, compose, load, resolve
-from lpc_ray.artifacts.store import publish, stored_manifest
+from lpc_ray.artifacts.store import publish, record_verification, stored_manifest
 from lpc_ray.cli.lpc import main
 from lpc_ray.errors import ArtifactError, PrefixNotFoundError
 from lpc_ray.model.identity import model_identity
@@ -155,7 +155,9 @@ def test_import_list_inspect_verify_and_export_from_the_command_line(tmp_path, c
     assert "whole and made for" in _run(capsys, "verify", "doc", *at)
     assert "whole and made for" in _run(capsys, "verify", row.split()[1], "--model", model_folder, *at)
     written = _run(capsys, "export", "doc", "--format", "peft", "--out", tmp_path / "out", *at).split()
-    assert written == [str(tmp_path / "out" / name) for name in ("adapter_config.json", "adapter_model.safetensors")]
+    assert written == [
+        str(tmp_path / "out" / name) for name in ("adapter_config.json", "adapter_model.safetensors", "lpc.json")
+    ]
     _run(capsys, "import", tmp_path / "out", "--format", "peft", "--model", model_folder, "--name", "again", *at)
     library = Store(str(tmp_path / "library"))
     handles = {handle: read_handle(library, handle) for handle in handle_names(library)}
@@ -329,18 +331,23 @@ def test_no_text_of_a_manifest_steers_the_terminal(store, capsys):
         assert "\\x1b" in shown and all(line.isprintable() for line in shown.splitlines())
 
 
-@pytest.mark.parametrize("report", [[], {"arms": 3}, {"arms": [3, {}, {"digest": "x"}]}])
-def test_a_report_of_something_else_is_read_past(store, capsys, report):
-    store.write_json("report.json", report)
-    assert "held-out" not in _run(capsys, "inspect", "a", "--store", store.url)
-
-
-def test_inspect_shows_what_the_runs_report_says_of_the_best_step(store, capsys):
+def test_list_and_inspect_show_the_scores_that_the_manifest_has(store, capsys):
     digest = read_handle(store, "a")
-    arm = {"name": "raw-ntp", "digest": digest, "passed": 45, "total": 66, "best_step": 24}
-    store.write_json("report.json", {"arms": [arm, {**arm, "digest": "another", "passed": 1}]})
-    shown = _run(capsys, "inspect", "a", "--store", store.url).splitlines()
-    assert shown[-1].startswith("held-out           45/66 as raw-ntp, step 24")
+    record_verification(store / ARTIFACTS, digest, "p", tune={"passed": 20, "total": 24})
+    assert " tune 20/24 " in _run(capsys, "list", "--store", store.url).splitlines()[1]
+    record_verification(store / ARTIFACTS, digest, "p", held_out={"passed": 45, "total": 66})
+    first, second = _run(capsys, "list", "--store", store.url).splitlines()[1:3]
+    assert " held-out 45/66 " in first and second.split()[5] == "-"
+    shown = _run(capsys, "inspect", "a", "--store", store.url)
+    assert (
+        "  held_out         45/66\n" in shown
+        and "  tune             20/24" in shown
+        and "  protocol         p\n" in shown
+    )
+    path = f"{ARTIFACTS}/{digest}/lpc.json"
+    strange = {"tune": {"passed": "\x1b[2J", "total": None}, "held_out": [3]}
+    store.write_json(path, {**json.loads(store.read_bytes(path)), "verification": strange})
+    assert "\\x1b[2J/None" in _run(capsys, "list", "--store", store.url)
 
 
 def test_inspect_reads_what_another_process_wrote_as_plain_json(store, capsys):
@@ -348,7 +355,7 @@ def test_inspect_reads_what_another_process_wrote_as_plain_json(store, capsys):
     manifest = json.loads(store.read_bytes(f"{ARTIFACTS}/{digest}/lpc.json"))
     manifest["verification"] = {"tune": {"passed": 17, "total": 24}}
     store.write_json(f"{ARTIFACTS}/{digest}/lpc.json", manifest)
-    assert '{"passed": 17, "total": 24}' in _run(capsys, "inspect", "a", "--store", store.url)
+    assert "  tune             17/24" in _run(capsys, "inspect", "a", "--store", store.url)
 
 
 def test_the_version_is_that_of_the_installed_distribution(capsys):

@@ -105,7 +105,7 @@ def test_the_gates_verdict_is_written_into_the_artifact_and_can_be_required(tmp_
     with pytest.raises(ArtifactError, match="was never put to a gate"):
         require_passed(manifest, "here")
     record_verification(
-        store, manifest.digest, {"gate": {"passed": False, "reasons": ["got kl_drift 2, wanted at most 1"]}}
+        store, manifest.digest, "p", gate={"passed": False, "reasons": ["got kl_drift 2, wanted at most 1"]}
     )
     strict, open_to_all = (ArtifactSource(store, IDENTITY, require_gate) for require_gate in (True, False))
     with pytest.raises(ArtifactError, match="require_gate: prefix .* has not passed the publish gate: got kl_drift 2"):
@@ -113,7 +113,7 @@ def test_the_gates_verdict_is_written_into_the_artifact_and_can_be_required(tmp_
     assert open_to_all.manifest(manifest.digest).digest == manifest.digest
     with pytest.raises(ArtifactError, match="got kl_drift 2, wanted at most 1"):
         require_passed(read_manifest(tmp_path / manifest.digest), "here")
-    record_verification(store, manifest.digest, {"gate": {"passed": True, "reasons": []}})
+    record_verification(store, manifest.digest, "p", gate={"passed": True, "reasons": []})
     found = read_manifest(tmp_path / manifest.digest)
     require_passed(found, "here")
     assert found.digest == manifest.digest == strict.manifest(manifest.digest).digest

@@ -24,6 +24,7 @@ from lpc_ray.run.baselines import (
     untrained_name,
 )
 from lpc_ray.run.damage import damage_of, off_source_verifier, put_to_gate, set_damage
+from lpc_ray.run.scores import keep_score
 from lpc_ray.storage import open_store
 from lpc_ray.verification import off_source
 from lpc_ray.verification.base import unscored_words
@@ -70,7 +71,7 @@ def gate_arms(context: RunContext) -> None:
         if best is None:
             continue
         damage = _damage(context, arm, best.digest)
-        verdict = put_to_gate(context.plan, context.run, arm, best.digest, damage)
+        verdict = put_to_gate(context.plan, context.run, best.digest, damage)
         if verdict is not None:
             context.say("gate", f"{arm.name}: " + ("passed" if verdict.passed else "; ".join(verdict.reasons)))
 
@@ -97,14 +98,17 @@ def _damage(context: RunContext, arm: Arm, digest: str) -> off_source.Damage | N
 
 
 def _verify(context: RunContext, wanted: Wanted) -> None:
-    """Verify where no outcome is stored, and print each score as it is known.
+    """Verify where no outcome is stored, print each score as it is known, and record a prefix's in its manifest.
 
     Held-out cases measure what a request costs, so their batches have the engine for themselves; the others share it.
     """
     splits = {case.split for case in context.plan.cases}
     verifier = context.verifier
-    wanted = [one for one in wanted if one[2] in splits and not verifier.is_verified(one[1].name, one[2])]
-    wanted = list({(answerer.name, split): (label, answerer, split) for label, answerer, split in wanted}.values())
+    once = {(answerer.name, split): (label, answerer, split) for label, answerer, split in wanted if split in splits}
+    known = [one for one in once.values() if verifier.is_verified(one[1].name, one[2])]
+    for _, answerer, split in known:
+        keep_score(context.run, answerer, split, verifier.outcomes)
+    wanted = [one for one in once.values() if one not in known]
     if not wanted:
         return
     pool = context.machines.pool
@@ -113,16 +117,17 @@ def _verify(context: RunContext, wanted: Wanted) -> None:
     for together in ([one for one in wanted if one not in timed], *([one] for one in timed)):
         with ThreadPoolExecutor(max_workers=max(1, len(together))) as threads:
             asked = {
-                threads.submit(context.verifier.verify, answerer, split, pool.generate): f"{label}, {split}"
+                threads.submit(verifier.verify, answerer, split, pool.generate): (label, answerer, split)
                 for label, answerer, split in together
             }
             for done in as_completed(asked):
-                outcomes = done.result()
+                outcomes, (label, answerer, split) = done.result(), asked[done]
+                keep_score(context.run, answerer, split, verifier.outcomes)
                 score = score_of(outcomes)
                 beside = "".join(f", {name} {value:.2f}" for name, value in mean_figures(outcomes).items())
                 counts = f"{score['passed']}/{score['total']} ({score['score']:.0%})"
                 unscored = f"; {words}" if (words := unscored_words(outcomes)) else ""
-                context.say("verify", f"{asked[done]}: {counts}{beside}{unscored}")
+                context.say("verify", f"{label}, {split}: {counts}{beside}{unscored}")
 
 
 def _untrained_prefix(context: RunContext, initializer: str, num_tokens: int) -> Answerer:

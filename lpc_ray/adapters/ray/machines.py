@@ -16,6 +16,7 @@ from lpc_ray.errors import ClusterError, ConfigError
 from lpc_ray.model.embedded import resolve_model
 from lpc_ray.run.baselines import untrained
 from lpc_ray.run.folder import RunFolder
+from lpc_ray.run.origin import origin_of
 from lpc_ray.run.plan import Plan
 from lpc_ray.terminal import Console
 
@@ -150,4 +151,5 @@ class Machines:
             starts=self._plan.starts,
             resources=self._plan.config.cluster.training,
             model=self.model,
+            origin=origin_of(self._plan),
         )

@@ -26,6 +26,7 @@ from lpc_ray.records import Outcome, PrefixRef, Tally
 from lpc_ray.run.arms import Arm
 from lpc_ray.run.checkpoints import ArmStore, Checkpoint
 from lpc_ray.run.folder import RunFolder
+from lpc_ray.run.scores import keep_score
 from lpc_ray.verification.outcomes import Answerer, Verifier
 
 METRIC, TIME = "score", "step"
@@ -110,7 +111,8 @@ def run_trial(config: dict[str, Any], setup: TrialSetup) -> None:
 def _verify_and_report(setup: TrialSetup, arm: Arm, checkpoints: list[Checkpoint], is_replayed: bool) -> None:
     answerers = [prefix_answerer(setup.run, one.digest, arm.num_tokens, setup.cache) for one in checkpoints]
     verified = setup.verifier.verify_all([(answerer, "tune") for answerer in answerers], setup.pool.generate)
-    for checkpoint, outcomes in zip(checkpoints, verified, strict=True):
+    for checkpoint, answerer, outcomes in zip(checkpoints, answerers, verified, strict=True):
+        keep_score(setup.run, answerer, "tune", setup.verifier.outcomes)
         pace = {"trained_step": checkpoints[-1].step, "is_replayed": is_replayed}
         tune.report({**asdict(checkpoint), **score_of(outcomes), **pace, "arm": arm.name})
 

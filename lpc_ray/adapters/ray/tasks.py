@@ -26,7 +26,7 @@ def publish_untrained(setup: GroupSetup, initializer: str, num_tokens: int) -> s
         start.values,
         identity,
         recipe.prefix.frozen_tokens,
-        provenance={**start.record, "optimizer_steps": 0},
+        **setup.origin.untrained(start.record),
     )
     return manifest.digest
 

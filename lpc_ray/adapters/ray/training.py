@@ -21,6 +21,7 @@ from lpc_ray.run.arms import Arm
 from lpc_ray.run.checkpoints import ArmStore, Checkpoint
 from lpc_ray.run.costs import measured, trace_costs
 from lpc_ray.run.folder import RunFolder
+from lpc_ray.run.origin import Origin
 
 if TYPE_CHECKING:
     from lpc_ray.training.stepper import TrainingBackend
@@ -35,6 +36,7 @@ class GroupSetup:
     starts: Starts
     resources: TrainingResources
     model: str
+    origin: Origin
 
 
 def start_training_group(setup: GroupSetup, name: str) -> tuple[Any, Any]:
@@ -158,6 +160,7 @@ def _train_arm(setup: GroupSetup, desk: Any, arm: Arm, backbone: Any, backend: "
         arm=arm,
         identity=identity,
         trace_costs=trace_costs(setup.run, arm, training),
+        start=start.record,
         provenance={
             "induction": arm.induction,
             "induction_seed": arm.induction_seed,
@@ -166,7 +169,6 @@ def _train_arm(setup: GroupSetup, desk: Any, arm: Arm, backbone: Any, backend: "
             "objective": arm.objective,
             "training_seed": arm.seed,
             "arm": arm.id,
-            **start.record,
         },
     )
 
@@ -197,6 +199,7 @@ class _Publishing:
     arm: Arm
     identity: Any
     trace_costs: dict[str, Any]
+    start: dict[str, Any]
     provenance: dict[str, Any]
 
     def __call__(self, stepper, progress) -> bool:
@@ -212,20 +215,7 @@ class _Publishing:
             state["values"],
             self.identity,
             recipe.prefix.frozen_tokens,
-            provenance={
-                **self.provenance,
-                "optimizer_steps": progress.step,
-                "tokens_seen": progress.tokens_seen,
-                "targets_seen": progress.targets_seen,
-            },
-            costs=measured(
-                {
-                    **self.trace_costs,
-                    "training_seconds": progress.training_seconds,
-                    "teacher_pass_seconds": progress.teacher_pass_seconds,
-                    "target_tokens_seen": progress.targets_seen,
-                }
-            ),
+            **self._description(progress),
         )
         checkpoint = Checkpoint(
             step=progress.step,
@@ -243,6 +233,18 @@ class _Publishing:
         arms.save_state(state, {name: float("nan") if value is None else value for name, value in counters.items()})
         arms.add_checkpoint(checkpoint)
         return _agreed(ray.get(self.desk.report.remote(self.arm.id, checkpoint)))
+
+    def _description(self, progress) -> dict[str, Any]:
+        """Kind, provenance and costs of the prefix at this step."""
+        seen = {"tokens_seen": progress.tokens_seen, "targets_seen": progress.targets_seen}
+        costs = {
+            **self.trace_costs,
+            "training_seconds": progress.training_seconds,
+            "teacher_pass_seconds": progress.teacher_pass_seconds,
+            "target_tokens_seen": progress.targets_seen,
+        }
+        trained = {**self.provenance, **seen}
+        return self.setup.origin.description(self.start, progress.step, self.arm.induction, trained, measured(costs))
 
 
 def _agreed(value: Any) -> Any:

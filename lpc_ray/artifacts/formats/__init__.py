@@ -4,13 +4,16 @@ A file from outside is hostile until shown otherwise: no code in it runs, its sh
 anything is copied, and what does not fit is refused in one line. Each format is a file.
 """
 
+import json
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import Literal, get_args
 
 from lpc_ray.artifacts.formats import cartridges, knlp, peft
 from lpc_ray.artifacts.formats.layers import Foreign, Layout
 from lpc_ray.artifacts.formats.untrusted import new_folder
+from lpc_ray.artifacts.handles import MANIFEST_FILE
 from lpc_ray.artifacts.manifest import Manifest
 from lpc_ray.errors import ArtifactError, ConfigError
 from lpc_ray.model.identity import ModelIdentity
@@ -53,6 +56,7 @@ def read_foreign(path: Path, format: ImportFormat, identity: ModelIdentity, layo
 def write_foreign(out: Path, format: ExportFormat, manifest: Manifest, keys, values) -> list[str]:
     """Write keys and values [L, P, H, D] into the new folder `out`, whole or not at all; returns the names of its files.
 
+    The manifest goes with them: no foreign format has a place for provenance, costs and verification.
     Raises: ArtifactError when `out` exists already, StorageError.
     """
     with new_folder(out) as folder:
@@ -63,4 +67,6 @@ def write_foreign(out: Path, format: ExportFormat, manifest: Manifest, keys, val
                 peft.write(folder, manifest, keys, values, "CARTRIDGE")
             case "peft_prefix_tuning":
                 peft.write(folder, manifest, keys, values, "PREFIX_TUNING")
+        written = json.dumps(asdict(manifest), indent=1, ensure_ascii=False, sort_keys=True)
+        (folder / MANIFEST_FILE).write_text(written, encoding="utf-8")
         return sorted(file.name for file in folder.iterdir())

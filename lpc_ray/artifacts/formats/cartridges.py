@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from lpc_ray.artifacts.formats.layers import Foreign, stack
+from lpc_ray.artifacts.formats.layers import Foreign, check_stated_tokens, stack
 from lpc_ray.artifacts.formats.untrusted import load_tensors_only
 from lpc_ray.artifacts.manifest import Manifest
 from lpc_ray.errors import ArtifactError
@@ -55,6 +55,7 @@ def from_payload(payload: dict[str, Any], identity: ModelIdentity, where: str) -
         raise ArtifactError(
             f"{where}: got {keys.shape[1]} prefix tokens, wanted 1 to {identity.max_positions - 1} of the context"
         )
+    check_stated_tokens(payload, keys.shape[1], frozen_tokens, where)
     return Foreign(keys, values, frozen_tokens)
 
 

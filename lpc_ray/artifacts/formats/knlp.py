@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from lpc_ray.artifacts.formats import cartridges
-from lpc_ray.artifacts.formats.layers import Foreign, Layout, stack
+from lpc_ray.artifacts.formats.layers import Foreign, Layout, check_stated_tokens, stack
 from lpc_ray.artifacts.formats.untrusted import load_tensors_only, read_fields, read_json, shown
 from lpc_ray.artifacts.manifest import Kind
 from lpc_ray.errors import ArtifactError
@@ -36,7 +36,7 @@ def read(path: Path, identity: ModelIdentity, layout: Layout | None = None) -> F
     """
     file = path / FILE if path.is_dir() else path
     payload = load_tensors_only(file)
-    where = str(file)
+    where, stated = str(file), payload
     if isinstance(payload, dict) and isinstance(payload.get("cache"), dict):
         payload = {"resource_kind": payload.get("resource_kind"), **payload["cache"]}
     if isinstance(payload, list):
@@ -49,6 +49,9 @@ def read(path: Path, identity: ModelIdentity, layout: Layout | None = None) -> F
         )
     meta_file = file.parent / "meta.json"
     meta = read_fields(meta_file) if os.path.lexists(meta_file) else {}
+    for said, place in ((stated, where), (payload, where), (meta, str(meta_file))):
+        if isinstance(said, dict):
+            check_stated_tokens(said, found.keys.shape[1], found.frozen_tokens or None, place)
     _check_meta(meta, file.parent, found, where)
     return replace(found, metadata={**found.metadata, **_plain_of(meta)}, made_for=_model_of(meta))
 
@@ -93,9 +96,10 @@ def _joined(keys: Any, values: Any, identity: ModelIdentity, layout: Layout | No
 
 def _check_meta(meta: dict[str, Any], folder: Path, found: Foreign, where: str) -> None:
     layers, tokens = found.keys.shape[:2]
-    for name, got in (("n_layers", layers), ("budget_tokens", tokens)):
-        if name in meta and meta[name] != got:
-            raise ArtifactError(f"{where}: got {got}, wanted the {shown(meta[name])} that meta.json states as {name}")
+    if "n_layers" in meta and meta["n_layers"] != layers:
+        raise ArtifactError(
+            f"{where}: got {layers}, wanted the {shown(meta['n_layers'])} that meta.json states as n_layers"
+        )
     ids_file = folder / "prefix_token_ids.json"
     if not os.path.lexists(ids_file):
         return

@@ -1,11 +1,12 @@
 """From a foreign file's per-layer tensors to keys and values [L, P, H, D], with every shape held against the model first."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
 
+from lpc_ray.artifacts.formats.untrusted import shown
 from lpc_ray.artifacts.manifest import Kind
 from lpc_ray.errors import ArtifactError
 from lpc_ray.model.identity import ModelIdentity
@@ -59,6 +60,39 @@ def stack(
         if not torch.isfinite(layer).all():
             raise ArtifactError(f"{where}: {name}, layer {number}: got values that are not finite")
     return torch.stack(found)
+
+
+_COUNTS = (
+    "num_tokens",
+    "n_tokens",
+    "num_virtual_tokens",
+    "virtual_tokens",
+    "virtual_token_count",
+    "num_prefix_tokens",
+    "prefix_tokens",
+    "prefix_length",
+    "prefix_len",
+    "num_cartridge_tokens",
+    "cartridge_tokens",
+    "budget_tokens",
+    "total_tokens",
+    "seq_len",
+    "seq_length",
+)
+_FROZEN_COUNTS = ("num_frozen_tokens", "frozen_tokens")
+
+
+def check_stated_tokens(stated: Mapping[Any, Any], tokens: int, frozen: int | None, where: str) -> None:
+    """Raises: ArtifactError where what a file says of itself contradicts the tokens that it holds.
+
+    frozen: of these; None: the format does not say which.
+    """
+    for names, held in ((_COUNTS, tokens), (_FROZEN_COUNTS, frozen)):
+        for name in names:
+            said = stated.get(name)
+            said = said.item() if isinstance(said, torch.Tensor) and said.numel() == 1 else said
+            if said is not None and held is not None and not (type(said) in (int, float) and said == held):
+                raise ArtifactError(f"{where}: holds {held} tokens, wanted the {shown(said)} that it states as {name}")
 
 
 def _tokens_first(

@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
-from lpc_ray.artifacts.formats.layers import Foreign, stack
+from lpc_ray.artifacts.formats.layers import Foreign, check_stated_tokens, stack
 from lpc_ray.artifacts.formats.untrusted import read_fields, read_file, shown
 from lpc_ray.artifacts.manifest import Manifest
 from lpc_ray.errors import ArtifactError
@@ -62,6 +62,7 @@ def read(path: Path, identity: ModelIdentity) -> Foreign:
         raise ArtifactError(
             f"{folder / CONFIG_FILE}: got num_frozen_tokens {shown(frozen)}, wanted 0 to {flat.shape[0]}"
         )
+    check_stated_tokens(config, flat.shape[0], None, str(folder / CONFIG_FILE))
     keys, values = (stack(pairs[half], f"{TENSOR}, {half}", identity, "tokens_first", where) for half in (0, 1))
     base = config.get("base_model_name_or_path")
     metadata = {"peft_type": kind, "base_model_name_or_path": str(base)}
