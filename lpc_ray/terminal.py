@@ -94,7 +94,7 @@ class Console:
 
     def __call__(self, stage: str, text: str) -> None:
         self._last = time.monotonic()
-        print(f"[{clock(self._last - self._started)}] {stage:<7} {text}", flush=True)
+        print(f"[{clock(self._last - self._started)}] {stage:<7} {printable(text)}", flush=True)
 
     @contextmanager
     def kept_alive(self, ask: Callable[[], tuple[str, str] | None], seconds: float) -> Iterator[None]:

@@ -79,7 +79,7 @@ def _run_many(many: SuiteConfig | PatientsConfig, work_many: Callable[..., None]
             _show(make_plan(job, options.unsandboxed), RunFolder(store / task))
         strata = draw(many).picks if isinstance(many, SuiteConfig) else ()
         for pick in strata:
-            print(f"{pick.stratum:<8} {pick.task}, skill of {pick.skill_chars} characters")
+            print(printable(f"{pick.stratum:<8} {pick.task}, skill of {pick.skill_chars} characters"))
         return
     work_many(many, store, options.unsandboxed)
 
@@ -123,12 +123,12 @@ def _count(text: str) -> int:
 
 def _show(plan: Plan, run: RunFolder) -> None:
     print(yaml.safe_dump(plan.config.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
-    print(f"fingerprint  {plan.fingerprint}\nprotocol     {plan.protocol}\nrun          {run}")
+    print(f"fingerprint  {plan.fingerprint}\nprotocol     {plan.protocol}\nrun          {printable(str(run))}")
     print(f"source       {len(plan.documents)} document(s), {len(plan.source_ids)} tokens; {len(plan.cases)} cases")
     _show_left_out(plan)
     print()
     for line in plan.benchmark.caveats():
-        print(line)
+        print(printable(line))
     for number, arm in enumerate(plan.arms, start=1):
         store = ArmStore(run.arm(arm.id))
         steps = store.steps()

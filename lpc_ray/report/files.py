@@ -33,7 +33,7 @@ def csv_of(names: Sequence[str], lines: Sequence[Mapping[str, Any]]) -> bytes:
     writer = csv.DictWriter(sink, names, lineterminator="\n")
     writer.writeheader()
     writer.writerows(lines)
-    return sink.getvalue().encode()
+    return sink.getvalue().encode("utf-8", "backslashreplace")
 
 
 def _strict(value: Any) -> Any:

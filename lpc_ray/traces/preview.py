@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from lpc_ray.asking import Generate
 from lpc_ray.induction.base import Family, Steps, Unit
 from lpc_ray.records import TOO_LONG, Ask, Message, Reply, TraceRow
+from lpc_ray.report.pages.escape import visible
 from lpc_ray.traces.inducer import Inducer
 from lpc_ray.traces.store import as_parquet
 
@@ -130,7 +131,9 @@ def _message(message: Message, is_known: bool) -> str:
 
 
 def _block(heading: str, text: str) -> str:
-    return f"-- {heading}\n{textwrap.indent(_clipped(text.strip()), '   ')}"
+    """Under its heading a text of the source's or the teacher's, which must not steer the terminal."""
+    shown = visible(_clipped(text.strip())).replace("\r", "\\r")
+    return f"-- {heading}\n{textwrap.indent(shown, '   ')}"
 
 
 def _clipped(text: str) -> str:

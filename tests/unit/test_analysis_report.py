@@ -347,7 +347,7 @@ def test_the_page_says_where_denominators_differ():
 
 
 def test_names_cannot_turn_page_or_terminal_round():
-    odd = arm("x\u202egnp\x1b[2J")
+    odd = arm("x\u202egnp\x1b[2J\udce9")
     _, html = write([odd])
     assert not {"\u202e", "\x1b"} & set(html) and "x\\u202egnp" in html
     assert not {"\u202e", "\x1b"} & set(printed_table(rows([odd], [])))

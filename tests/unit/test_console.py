@@ -156,6 +156,11 @@ def test_what_the_terminals_encoding_lacks_is_escaped():
     assert output.splitlines()[-1] == r"a \u2192 b" and errors == "cleaned\n"
 
 
+def test_a_line_of_progress_does_not_steer_the_terminal_either(capsys):
+    Console()("verify", "task a\x1b[2J\nb: 1 → 2")
+    assert capsys.readouterr().out.endswith("verify  task a\\x1b[2J\\nb: 1 → 2\n")
+
+
 def test_an_error_does_not_steer_the_terminal(capsys):
     with pytest.raises(SystemExit), exit_on_error():
         raise DataError("a\x1b[2J\nb\u202e")

@@ -61,6 +61,14 @@ def test_a_preview_shows_why_a_row_was_dropped():
     assert "trace: dropped, empty_question" in printed(shown, inducer) and shown.whole.dropped_rows == 20
 
 
+def test_what_a_source_or_a_teacher_writes_does_not_steer_the_terminal():
+    inducer = _inducer()
+    steering = "Gate\x1b[2J 5\r at\u202e dawn"
+    shown = preview(inducer, _units(inducer), Teacher(lambda ask: reply(steering)), 1)
+    text = printed(shown, inducer)
+    assert r"Gate\u001b[2J 5\r at\u202e dawn" in text and not set(text) & set("\x1b\r\u202e")
+
+
 def test_the_stored_teacher_prompt_is_what_the_engine_was_asked(tmp_path):
     inducer = _inducer()
     teacher = Teacher(lambda ask: reply("Gate 5.") if ask.top_k else reply("Which gate?"))
