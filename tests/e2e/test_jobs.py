@@ -101,11 +101,22 @@ def _wait_for(log: Path, text: str, process: subprocess.Popen, seconds: float = 
         time.sleep(0.2)
 
 
+def _descendants(process: subprocess.Popen, title: str) -> list[psutil.Process]:
+    return [child for child in psutil.Process(process.pid).children(recursive=True) if title in _title(child)]
+
+
+def _title(process: psutil.Process) -> str:
+    """The command line; empty of one that has ended meanwhile."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:  # zombies among them
+        return ""
+
+
 def _descendant(process: subprocess.Popen, title: str) -> psutil.Process:
-    for child in psutil.Process(process.pid).children(recursive=True):
-        if title in " ".join(child.cmdline()):
-            return child
-    raise AssertionError(f"no process {title!r} below the driver")
+    found = _descendants(process, title)
+    assert found, f"no process {title!r} below the driver"
+    return found[0]
 
 
 @pytest.mark.timeout(1800)
@@ -122,7 +133,7 @@ def test_killed_actor_engine_worker_and_driver_lose_nothing_and_a_third_run_reus
     actor = None
     deadline = time.monotonic() + 120
     while actor is None and time.monotonic() < deadline and "/210 units" not in log.read_text():
-        found = [c for c in psutil.Process(driver.pid).children(recursive=True) if "MapWorker" in " ".join(c.cmdline())]
+        found = _descendants(driver, "MapWorker")
         actor = found[0] if found else None
         time.sleep(0.05)
     assert actor is not None, "no induction actor was seen"
