@@ -225,7 +225,9 @@ class SweepEntry(Strict):
 
 
 class StoppingRecipe(Strict):
-    """ASHA on the verified tune score. An arm `tolerance_errors` standard errors below the cutoff is stopped."""
+    """ASHA on the verified tune score. An arm is stopped where it is more than `tolerance_errors` standard errors of the
+    difference below the cutoff.
+    """
 
     grace_steps: Annotated[int, Field(ge=1)] = 24
     reduction_factor: Annotated[float, Field(gt=1)] = 2.0

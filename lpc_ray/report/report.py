@@ -19,7 +19,7 @@ from lpc_ray.report.ledger.row import Row
 from lpc_ray.report.pages.escape import visible
 from lpc_ray.report.pages.render import html_page
 from lpc_ray.report.statistics.pareto import ParetoRow
-from lpc_ray.report.statistics.recipe_ranking import recipe_scores
+from lpc_ray.report.statistics.recipe_ranking import recipe_table
 from lpc_ray.report.statistics.steps_to_quality import ConvergenceRow, convergence, curves
 from lpc_ray.report.statistics.tables import run_tables
 from lpc_ray.report.words.findings import findings
@@ -60,7 +60,7 @@ def write_report(
     scope = scope or ReportScope()
     table = [replace(row, source_tokens=scope.source_tokens) for row in rows(arms, baselines, scope.run, scope.task)]
     tables = run_tables(table, curves(arms), thresholds)
-    words, recipes = findings(arms, baselines), recipe_scores(arms)
+    words, recipes = findings(arms, baselines), recipe_table(arms).scores
     placed = [
         (row, {**asdict(row), "induction_seconds": row.trace_generation_seconds, "dominated_by": at.dominated_by})
         for row, at in zip(table, tables.places, strict=True)

@@ -4,14 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from scipy.stats import binomtest, bootstrap, fisher_exact
+from scipy.stats import binomtest, fisher_exact
 
 from lpc_ray.errors import DataError
 from lpc_ray.records import SCORED, Outcome
 
 NOISE_P_VALUE = 0.05
-BOOTSTRAP_SEED = 0
 
 
 def wilson(passed: int, total: int) -> tuple[float, float]:
@@ -23,19 +21,6 @@ def wilson(passed: int, total: int) -> tuple[float, float]:
         raise DataError(f"wilson interval: got {passed} passed of {total}, wanted 0 <= passed <= total and total > 0")
     interval = binomtest(passed, total).proportion_ci(confidence_level=0.95, method="wilson")
     return float(interval.low), float(interval.high)
-
-
-def bootstrap_mean(values: Sequence[float]) -> tuple[float, float] | None:
-    """The 95 % percentile bootstrap interval of a mean over 9,999 seeded resamples.
-
-    Returns None for fewer than two values, and for equal ones, of which no resample could differ.
-    """
-    if len(set(values)) < 2:
-        return None
-    drawn = bootstrap(
-        (values,), np.mean, method="percentile", n_resamples=9999, rng=np.random.default_rng(BOOTSTRAP_SEED)
-    )
-    return float(drawn.confidence_interval.low), float(drawn.confidence_interval.high)
 
 
 def unpaired(first: tuple[int, int], second: tuple[int, int]) -> float:

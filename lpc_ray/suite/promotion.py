@@ -4,10 +4,11 @@ A family's score on the focused task is that of its best verified step, by which
 tasks are others, so that nothing there has been looked at.
 """
 
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
+from lpc_ray.config.shares import as_counted
 from lpc_ray.config.suite import PromotionRule
 from lpc_ray.errors import DataError
 
@@ -25,6 +26,7 @@ class Decision:
 
 
 Scores = Mapping[str, Sequence[float | None]]
+Shares = Sequence[Fraction | None]
 
 
 def promote(scores: Scores, rule: PromotionRule, baselines: Scores | None = None) -> list[Decision]:
@@ -33,7 +35,8 @@ def promote(scores: Scores, rule: PromotionRule, baselines: Scores | None = None
     scores: family → the scores of its seeds on the focused task, None for an invalid one. baselines: what else may be named.
     Raises: DataError where `rule.beats` has no score.
     """
-    bar, answerers = None, {**(baselines or {}), **scores}
+    exact = {family: _exact(seed_scores) for family, seed_scores in scores.items()}
+    bar, answerers = None, {**{name: _exact(given) for name, given in (baselines or {}).items()}, **exact}
     if rule.beats is not None:
         bar = _score(answerers.get(rule.beats, ()), rule)
         if bar is None:
@@ -41,17 +44,21 @@ def promote(scores: Scores, rule: PromotionRule, baselines: Scores | None = None
             raise DataError(
                 f"promotion: got no score of {rule.beats!r} to beat on the focused task, wanted one of {known}"
             )
-    found = {family: _score(seed_scores, rule) for family, seed_scores in scores.items()}
-    order = sorted(found, key=lambda family: (found[family] is None, -(found[family] or 0.0), family))
-    passing = [family for family in order if _refusal(scores[family], found[family], bar, rule) is None]
-    return [_decision(family, scores[family], found[family], bar, rule, passing) for family in order]
+    found = {family: _score(shares, rule) for family, shares in exact.items()}
+    order = sorted(found, key=lambda family: (found[family] is None, -(found[family] or 0), family))
+    passing = [family for family in order if _refusal(exact[family], found[family], bar, rule) is None]
+    return [_decision(family, exact[family], found[family], bar, rule, passing) for family in order]
+
+
+def _exact(scores: Sequence[float | None]) -> Shares:
+    return [None if score is None else as_counted(score) for score in scores]
 
 
 def _decision(
     family: str,
-    seed_scores: Sequence[float | None],
-    score: float | None,
-    bar: float | None,
+    seed_scores: Shares,
+    score: Fraction | None,
+    bar: Fraction | None,
     rule: PromotionRule,
     passing: Sequence[str],
 ) -> Decision:
@@ -59,31 +66,30 @@ def _decision(
     if refusal is None and rule.most is not None and passing.index(family) >= rule.most:
         refusal = f"only the best {rule.most} are promoted"
     seeds = rule.seeds if refusal is None else rule.rest_seeds
-    return Decision(family, tuple(seed_scores), score, refusal is None, seeds, refusal or "meets every bound")
+    told = tuple(None if one is None else float(one) for one in (score, *seed_scores))
+    return Decision(family, told[1:], told[0], refusal is None, seeds, refusal or "meets every bound")
 
 
-def _refusal(
-    seed_scores: Sequence[float | None], score: float | None, bar: float | None, rule: PromotionRule
-) -> str | None:
+def _refusal(seed_scores: Shares, score: Fraction | None, bar: Fraction | None, rule: PromotionRule) -> str | None:
     """Why not, or None."""
     known = [value for value in seed_scores if value is not None]
     if score is None:
         return "no seed has a score"
     if len(known) < rule.min_seeds:
         return f"{len(known)} of the {rule.min_seeds} seeds wanted have a score"
-    if score < rule.min_score:
-        return f"{score:.3f} is below min_score {rule.min_score:g}"
-    if bar is not None and (score <= bar or score - bar < rule.margin):
+    if score < as_counted(rule.min_score):
+        return f"{float(score):.3f} is below min_score {rule.min_score:g}"
+    if bar is not None and (score <= bar or score - bar < as_counted(rule.margin)):
         by = f", by {rule.margin:g}" if rule.margin else ""
-        return f"{score:.3f} does not beat {rule.beats}, {bar:.3f}{by}"
+        return f"{float(score):.3f} does not beat {rule.beats}, {float(bar):.3f}{by}"
     spread = max(known) - min(known)
-    if rule.max_spread is not None and spread > rule.max_spread:
-        return f"a spread of {spread:.3f} over seeds is above max_spread {rule.max_spread:g}"
+    if rule.max_spread is not None and spread > as_counted(rule.max_spread):
+        return f"a spread of {float(spread):.3f} over seeds is above max_spread {rule.max_spread:g}"
     return None
 
 
-def _score(seed_scores: Sequence[float | None], rule: PromotionRule) -> float | None:
+def _score(seed_scores: Shares, rule: PromotionRule) -> Fraction | None:
     known = [value for value in seed_scores if value is not None]
     if not known:
         return None
-    return max(known) if rule.by == "best" else statistics.fmean(known)
+    return max(known) if rule.by == "best" else sum(known, Fraction()) / len(known)

@@ -1,13 +1,26 @@
 """ASHA on the verified score: a falling loss does not save an arm whose score stays flat, nor does noise kill a good one."""
 
 import math
+from typing import Any, cast
 
 import pytest
 import ray
+import torch
 from ray import tune
 from ray.tune import Callback, RunConfig, TuneConfig
 
-from lpc_ray.adapters.ray.sweep import TolerantASHA, score_of
+from lpc_ray.adapters.ray.sweep import SweepWatcher, TolerantASHA, TrialSetup, score_of, sweep
+from lpc_ray.artifacts.store import publish
+from lpc_ray.config.recipe import StoppingRecipe
+from lpc_ray.records import Ask, Case
+from lpc_ray.run.arms import Arm
+from lpc_ray.run.checkpoints import ArmStore, Checkpoint
+from lpc_ray.run.folder import RunFolder
+from lpc_ray.storage import Store
+from lpc_ray.verification.base import Benchmark, judged
+from lpc_ray.verification.outcomes import OutcomeStore, Verifier
+from tests.scripted import reply
+from tests.tiny import IDENTITY
 
 STEPS = (0, 1, 2, 4, 8, 16, 24, 48)
 
@@ -59,3 +72,75 @@ def test_a_flat_score_is_stopped_while_a_score_within_one_standard_error_goes_on
 
 def test_the_score_of_no_counted_case_is_no_number():
     assert math.isnan(score_of(())["score"])
+
+
+def scripted_sweep():
+    """(benchmark, pool, desk), of classes that other processes get by value."""
+
+    class Exact(Benchmark):
+        """24 tune cases; the reply says how many of them are right."""
+
+        cases = tuple(Case(str(number), f"{number}", ("yes",), "tune") for number in range(24))
+
+        def identity(self):
+            return ["exact"]
+
+        def examine(self, case: Case, ask: Ask):
+            [answer] = yield [ask]
+            return judged(int(case.id) < int(answer.text))
+
+    class Pool:
+        """Answers by the prefix that is asked: its number of right cases."""
+
+        def __init__(self, right: dict[str, int]):
+            self.right = right
+
+        def generate(self, asks):
+            return [reply(str(self.right[ask.prefix.digest])) for ask in asks]
+
+    @ray.remote(num_cpus=0)
+    class Desk:
+        async def stop(self, arm_id):
+            pass
+
+    return Exact(), Pool, Desk
+
+
+def test_arms_replayed_under_another_protocol_end_where_that_protocol_stops_them(local_ray, tmp_path):
+    """Both have checkpoints up to the last step; the second falls far behind at step 16, and again in a later rerun."""
+    run, right, arms = RunFolder(Store(str(tmp_path / "run"))), {}, []
+    for name, scores in (("good", (0, 20, 20)), ("bad", (0, 2, 20))):
+        axes = {"num_tokens": 3, "seed": 0, "initializer_seed": 0, "induction_seed": 0}
+        arms.append(Arm(name, "ntp", "first_k", **axes, traces="t", general_traces=None, id=name))
+        for step, score in zip((0, 16, 48), scores, strict=True):
+            tensors = torch.full((3, 3, 2, 8), len(right) + 1.0)
+            digest = publish(run.artifacts, tensors, tensors.clone(), IDENTITY, 1).digest
+            ArmStore(run.arm(name)).add_checkpoint(Checkpoint(step, digest, 1.0, 1.0, 0, 0, 1.0))
+            right[digest] = score
+        ArmStore(run.arm(name)).set_end("old", "finished", 48)
+    benchmark, pool, desk = scripted_sweep()
+    verifier = Verifier(benchmark, OutcomeStore(run.outcomes("new"), "new"), None, 8)
+    setup = TrialSetup(
+        arms={arm.name: arm for arm in arms},
+        run=run,
+        verifier=verifier,
+        pool=cast(Any, pool(right)),
+        desk=desk.remote(),
+        first_decision=16,
+        last_step=48,
+        cache=tmp_path / "cache",
+    )
+    good, bad = (arm.name for arm in arms)
+    for time in ("first", "again"):
+        seen: dict[str, list[int]] = {good: [], bad: []}
+        ends: dict[str, dict] = {}
+        watcher = SweepWatcher(
+            setup,
+            lambda arm, result, seen=seen: seen[arm.name].append(result["step"]),
+            lambda arm, end, ends=ends: ends.update({arm.name: end}),
+        )
+        assert sweep(arms, setup, StoppingRecipe(grace_steps=16), 24, watcher, time) == []
+        assert seen == {good: [0, 16, 48], bad: [0, 16]}
+        assert ends == {good: {"status": "finished", "step": 48}, bad: {"status": "stopped", "step": 16}}
+        assert ArmStore(run.arm("bad")).end("new") == {"status": "stopped", "step": 16}
+    assert ArmStore(run.arm("bad")).end("old") == {"status": "finished", "step": 48}

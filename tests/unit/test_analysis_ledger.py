@@ -3,9 +3,8 @@
 from dataclasses import replace
 from fractions import Fraction
 
-import numpy as np
 import pytest
-from scipy.stats import binomtest, bootstrap, fisher_exact
+from scipy.stats import binomtest, fisher_exact
 
 from lpc_ray.artifacts.manifest import Manifest
 from lpc_ray.config.shares import parse_share
@@ -13,7 +12,7 @@ from lpc_ray.errors import ConfigError, DataError
 from lpc_ray.records import Outcome
 from lpc_ray.report.english import counted, listed
 from lpc_ray.report.ledger.ledger import ArmRecord, BaselineRecord, StepScore, best_step, rows
-from lpc_ray.report.significance import bootstrap_mean, paired, passes, unpaired, wilson
+from lpc_ray.report.significance import paired, passes, unpaired, wilson
 from lpc_ray.report.statistics.seed_spread import spreads
 from lpc_ray.report.statistics.steps_to_quality import convergence, curves, steps_to_quality
 from lpc_ray.report.words.findings import findings
@@ -217,6 +216,15 @@ def test_a_threshold_is_met_by_the_first_step_that_reaches_it_exactly():
     assert line.steps == (10, 20, None)
 
 
+def test_every_count_meets_the_threshold_that_is_written_as_it():
+    for total in (7, 19, 24, 66):
+        for passed in range(1, total + 1):
+            (line,) = steps_to_quality(
+                curves([replace(ARM, steps=steps(passed - 1, passed, total=total))]), (f"{passed}/{total}",)
+            )
+            assert line.steps == (10,)
+
+
 def test_a_stopped_arm_meets_no_threshold_it_did_not_reach():
     line = steps_to_quality(curves([replace(ARM, status="stopped", steps=steps(0, 6))]), (0.25, 0.5))[0]
     assert (line.steps, line.ended, line.best) == ((10, None), "stopped at step 10", Fraction(1, 4))
@@ -253,7 +261,7 @@ def test_arms_that_differ_in_nothing_are_not_compared():
     assert only_difference(ARM, replace(ARM, name="again")) is None
 
 
-def test_a_recipe_choice_is_judged_seed_by_seed():
+def test_a_recipe_choice_is_told_seed_by_seed_and_judged_over_all_of_them():
     def one(initializer, seed, marks):
         return replace(
             ARM,
@@ -273,10 +281,12 @@ def test_a_recipe_choice_is_judged_seed_by_seed():
     assert recipe_choices(pairs) == [
         (
             "initializer sci against first_k, with induction curated, objective ntp, 128 prefix tokens: "
-            "seed 0: 9 against 1 of 9 cases (8 to 0, p = 0.008, more than noise); "
-            "seed 1: 9 against 8 of 9 cases (1 to 0, p = 1.00, inside the noise)."
+            "seed 0: 9 against 1 of 9 cases (8 to 0); seed 1: 9 against 8 of 9 cases (1 to 0). "
+            "Inside the noise over seeds and cases (p = 0.43)."
         )
     ]
+    (alone,) = recipe_choices([pairs[0], pairs[2]])
+    assert alone.endswith("9 against 1 of 9 cases (8 to 0). One seed of a side cannot tell the choice from the seed.")
 
 
 def test_an_arm_is_set_against_every_baseline_on_the_cases_both_answered():
@@ -285,7 +295,7 @@ def test_an_arm_is_set_against_every_baseline_on_the_cases_both_answered():
     none = BaselineRecord("no_context", 0, 0, (), outcomes("-" * 8))
     assert (
         "arm answers 8 of 8 held-out cases (100.0 %, 95 % interval 67.6 to 100.0 %): better than no context (8 to 0, "
-        "p = 0.008); not distinguished from the whole document in the prompt (0 to 0, p = 1.00, on the 7 cases both "
+        "p = 0.016); not distinguished from the whole document in the prompt (0 to 0, p = 1.00, on the 7 cases both "
         "answered)."
     ) in texts([arm], [full, none])
     assert "worse than the whole document in the prompt (0 to 7, p = 0.016" in texts(
@@ -358,14 +368,8 @@ def test_a_threshold_that_is_no_share_is_refused(given):
         parse_share(given)
 
 
-def test_fishers_test_and_the_bootstrap_are_scipys():
+def test_fishers_test_is_scipys():
     assert unpaired((17, 20), (13, 20)) == fisher_exact([[17, 3], [13, 7]]).pvalue
-    drawn = bootstrap(
-        ([0.1, 0.5, 0.9],), np.mean, method="percentile", rng=np.random.default_rng(0)
-    ).confidence_interval
-    assert bootstrap_mean([0.1, 0.5, 0.9]) == (drawn.low, drawn.high)
-    assert bootstrap_mean([0.5]) is None
-    assert bootstrap_mean([0.0] * 4) is None, "four failures are not certainty"
 
 
 def test_only_numbers_count_among_the_costs_that_a_foreign_manifest_states():

@@ -112,6 +112,14 @@ def test_offline_seconds_are_repaid_after_the_request_that_covers_them(expected,
     assert (line.arm, line.reference, line.requests, line.is_repaid) == ("a", "full_document", 250, repaid)
 
 
+def test_a_break_even_at_a_whole_number_of_requests_is_that_number():
+    """60 s at 0.6 s saved are 100 requests; as floats 0.7 - 0.1 is less than 0.6, and the 101st would pay."""
+    spent = {**SPENT, "training_seconds": 0.0}
+    document = replace(PROMPT, request_seconds=0.7)
+    (line,) = break_even([document, row("a", 6, 10, request_seconds=0.1, expected_requests=100, **spent)])
+    assert (line.requests, line.is_repaid, line.saved_seconds) == (100, True, 0.6)
+
+
 def test_a_request_that_is_not_cheaper_never_repays():
     (line,) = break_even([PROMPT, row("a", 6, 10, request_seconds=0.5, expected_requests=10**9, **SPENT)])
     assert (line.requests, line.is_repaid, line.reason) == (None, False, "never: a request is not cheaper")

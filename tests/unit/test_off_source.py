@@ -1,6 +1,7 @@
 """Both sides of a prefix: off-source damage, the publish gate, and what the artifact records of them."""
 
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -14,7 +15,7 @@ from lpc_ray.prefix.attention import attach, forward_cache
 from lpc_ray.storage import Store
 from lpc_ray.verification.drift import kl_drift, text_row
 from lpc_ray.verification.gate import judge, require_passed
-from lpc_ray.verification.off_source import OffSourceBenchmark, damage
+from lpc_ray.verification.off_source import Damage, OffSourceBenchmark, damage
 from lpc_ray.verification.off_source import load as load_off_source
 from lpc_ray.verification.outcomes import Answerer, OutcomeStore, Verifier
 from tests import tiny
@@ -97,6 +98,39 @@ def test_gate_verdicts_name_what_stood_in_the_way(tmp_path, off_source):
     assert judge(GateRecipe(max_kl_drift=0.2), None, found).reasons == ("got kl_drift 0.25, wanted at most 0.2",)
     assert judge(gate, None, None).reasons[0] == "held_out was not measured, wanted at least 0.5"
     assert len(judge(gate, None, None).reasons) == 4
+
+
+SHARES = [(passed, total) for total in (3, 7, 10, 24, 66) for passed in range(total + 1)]
+
+
+def shares(accuracy: float, bare: float, drift: float = 0.0) -> Damage:
+    return Damage(drift, 40, accuracy, bare, None, None)
+
+
+@pytest.mark.parametrize("drop", [0.1, 0.2, 0.3, 0.7])
+def test_a_drop_of_exactly_the_bound_passes_and_one_case_more_does_not(drop):
+    """As floats 0.9 - 0.8 is less than 0.1, 1.0 - 0.9 too, and 0.8 - 0.7 and 0.4 - 0.3 are more."""
+    gate, cases = GateRecipe(max_accuracy_drop=drop), round(10 * drop)
+    for bare in range(cases, 11):
+        assert judge(gate, None, shares((bare - cases) / 10, bare / 10)).passed
+        if bare > cases:
+            assert not judge(gate, None, shares((bare - cases - 1) / 10, bare / 10)).passed
+
+
+def test_a_share_meets_the_bound_that_is_written_like_it():
+    for passed, total in SHARES:
+        assert judge(GateRecipe(min_held_out=passed / total), passed / total, None).passed
+        if passed:
+            assert not judge(GateRecipe(min_held_out=passed / total), (passed - 1) / total, None).passed
+    assert judge(GateRecipe(max_accuracy_drop=-0.1), None, shares(0.4, 0.3)).passed
+
+
+def test_a_refusal_tells_figure_and_bound_apart_and_no_drift_passes_that_is_no_number():
+    verdict = judge(GateRecipe(min_held_out=0.1), 9_999 / 100_000, None)
+    assert verdict.reasons == ("got held_out 0.09999, wanted at least 0.1",)
+    assert judge(GateRecipe(min_held_out=0.1), 99_999 / 10**6, None).reasons[0].startswith("got held_out 0.099999,")
+    for drift, reason in ((math.nan, "kl_drift was not measured"), (math.inf, "got kl_drift inf")):
+        assert judge(GateRecipe(max_kl_drift=1), None, shares(1, 1, drift)).reasons[0].startswith(reason)
 
 
 def test_the_gates_verdict_is_written_into_the_artifact_and_can_be_required(tmp_path):

@@ -45,6 +45,27 @@ def test_bounds_on_score_seeds_and_number_hold():
     assert reason("csb", most=1) == "only the best 1 are promoted"
 
 
+@pytest.mark.parametrize("margin", [0.1, 0.2, 0.3])
+def test_a_margin_that_is_met_exactly_is_met(margin):
+    """0.6 against 0.5 by 0.1, and every other pair of tenths: one of three is a float below the margin."""
+    tenths = round(10 * margin)
+    for bar in range(0, 11 - tenths):
+        scores = {"bar": [bar / 10], "at": [(bar + tenths) / 10], "under": [(bar + tenths - 1) / 10]}
+        assert promoted(scores, beats="bar", margin=margin) == ["at"]
+
+
+def test_means_and_spreads_are_compared_as_the_counts_they_come_from():
+    """The mean of 0.1, 0.2 and 0.3 is 0.2 and 0.6 - 0.5 is 0.1, which floats deny."""
+    tenths = {"ss": [0.1, 0.2, 0.3], "bo": [0.7, 0.6, 0.8]}
+    assert promoted(tenths, by="mean", min_score=0.7) == ["bo"]
+    assert promoted(tenths, max_spread=0.2) == ["bo", "ss"]
+    assert promoted({"ss": [1 / 3, 2 / 3], "bo": [0.5]}, by="mean", beats="bo") == []
+    nineteenths = {"a": [12 / 19], "b": [7 / 19]}
+    assert (
+        promoted(nineteenths, beats="b", margin=0.26) == ["a"] and promoted(nineteenths, beats="b", margin=0.27) == []
+    )
+
+
 def test_who_goes_on_gets_the_seeds_and_the_others_the_rest():
     seeds = {d.family: d.seeds for d in promote(SCORES, PromotionRule(beats="ss", seeds=(0, 1, 2), rest_seeds=(0,)))}
     assert (seeds["bo"], seeds["ss"], seeds["ar"]) == ((0, 1, 2), (0,), (0,))

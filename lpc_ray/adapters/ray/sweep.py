@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import ray
 from ray import tune
 from ray.tune import Callback, RunConfig, TuneConfig
@@ -27,6 +26,7 @@ from lpc_ray.run.arms import Arm
 from lpc_ray.run.checkpoints import ArmStore, Checkpoint
 from lpc_ray.run.folder import RunFolder
 from lpc_ray.run.scores import keep_score
+from lpc_ray.run.stopping import ended, tolerated
 from lpc_ray.verification.outcomes import Answerer, Verifier
 
 METRIC, TIME = "score", "step"
@@ -48,7 +48,7 @@ class TrialSetup:
 
 
 class TolerantASHA(ASHAScheduler):
-    """ASHA that stops an arm only when its score is `errors` standard errors of a proportion below the rung's cutoff.
+    """ASHA that stops an arm only when its score is more than `errors` standard errors below the rung's cutoff (`tolerated`).
 
     Scores are counts over `num_cases` cases. Plain ASHA compares strictly, so that one question fewer ends a good arm.
     Source: ASHA, arXiv 1810.05934, algorithm 2; the tolerance is ours.
@@ -63,10 +63,7 @@ class TolerantASHA(ASHAScheduler):
 def _tolerant(cutoff: Callable, num_cases: int, errors: float) -> Callable:
     def lowered(recorded: dict) -> float | None:
         strict = cutoff(recorded)
-        if strict is None:
-            return None
-        share = float(np.clip(strict, 0, 1))
-        return share - errors * math.sqrt(share * (1 - share) / num_cases)
+        return None if strict is None else tolerated(float(strict), num_cases, errors)
 
     return lowered
 
@@ -85,10 +82,10 @@ def run_trial(config: dict[str, Any], setup: TrialSetup) -> None:
     """
     arm = setup.arms[config["arm"]]
     store = ArmStore(setup.run.arm(arm.id))
-    recorded = store.checkpoints()
+    end = store.end(setup.verifier.outcomes.protocol)
+    recorded = [one for one in store.checkpoints() if end is None or one.step <= end["step"]]
     _verify_and_report(setup, arm, recorded, is_replayed=True)
-    ended = store.end(setup.verifier.outcomes.protocol)
-    if ended is not None or (recorded and recorded[-1].step >= setup.last_step):
+    if end is not None or (recorded and recorded[-1].step >= setup.last_step):
         return
     seen = {checkpoint.step for checkpoint in recorded}
     ray.get(setup.desk.enrol.remote(arm))
@@ -138,12 +135,13 @@ class SweepWatcher(Callback):
     def on_trial_complete(self, iteration, trials, trial, **info) -> None:
         arm = self.trials.arms[trial.config["arm"]]
         ray.get(self.trials.desk.stop.remote(arm.id))
-        step = (trial.last_result or {}).get(TIME, 0)
-        checkpoints = ArmStore(self.trials.run.arm(arm.id)).checkpoints()
-        finished = bool(checkpoints) and checkpoints[-1].step >= self.trials.last_step
-        status = "finished" if finished else "stopped"
-        ArmStore(self.trials.run.arm(arm.id)).set_end(self.trials.verifier.outcomes.protocol, status, step)
-        self.on_end(arm, {"status": status, "step": step})
+        store, protocol = ArmStore(self.trials.run.arm(arm.id)), self.trials.verifier.outcomes.protocol
+        end = store.end(protocol)
+        if end is None:
+            step = (trial.last_result or {}).get(TIME, 0)
+            end = {"status": ended(step, self.trials.last_step), "step": step}
+            store.set_end(protocol, end["status"], end["step"])
+        self.on_end(arm, end)
 
     def on_trial_error(self, iteration, trials, trial, **info) -> None:
         arm = self.trials.arms[trial.config["arm"]]

@@ -26,8 +26,8 @@ from lpc_ray.report.words.wording import denominator_words, p_words, unscored_wo
 LIMITS = (
     "The best step is chosen by the tune cases; the held-out cases were answered only with the artifact of that step.",
     (
-        "Intervals and tests take the cases as independent, and p values are not corrected for their number, except "
-        "where recipes are compared over their seeds: of twenty comparisons without a difference one would fall below 0.05."
+        "Intervals and tests take the cases as independent. P values are corrected for the number of comparisons under their "
+        "heading: where nothing differs, one such heading in twenty would hold a p below 0.05."
     ),
     "Greedy decoding hides the spread over samples; a recipe's spread over seeds is given under its own heading.",
     "Trace generation seconds and teacher tokens are those of the whole trace set, in full in every arm that shares it.",

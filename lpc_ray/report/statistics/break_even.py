@@ -3,11 +3,11 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Literal
 
+from lpc_ray.config.shares import as_written
 from lpc_ray.report.ledger.row import Row
-from lpc_ray.report.statistics.difference import difference
+from lpc_ray.report.statistics.difference import Difference, corrected, difference
 
 REFERENCES = ("full_document", "full_skill")
 
@@ -18,7 +18,8 @@ class BreakEven:
 
     saved_seconds: per request, negative where the arm's request costs more. requests: the least number at which saved
     seconds cover the offline ones; None where that never happens or something is unknown, which `reason` names.
-    p_value: of the two scores being equal, by the test that `test` names; None where one is unknown.
+    p_value: of the two scores being equal, by the test that `test` names and corrected for the table's comparisons (Holm); None
+    where one is unknown.
     is_repaid: by the expected requests, else by the observed ones; None where neither is known.
     """
 
@@ -39,19 +40,20 @@ class BreakEven:
 
 def break_even(rows: Sequence[Row], references: Sequence[str] = REFERENCES) -> list[BreakEven]:
     """One entry per arm and reference row of its run and task. An arm that scores less, beyond noise, repays nothing."""
-    return [
-        _against(arm, reference)
+    pairs = [
+        (arm, reference)
         for arm in rows
         if arm.kind == "arm"
         for reference in rows
         if reference.name in references and (reference.run, reference.task) == (arm.run, arm.task)
     ]
+    scores = corrected([difference(arm, reference) for arm, reference in pairs])
+    return [_against(arm, reference, found) for (arm, reference), found in zip(pairs, scores, strict=True)]
 
 
-def _against(arm: Row, reference: Row) -> BreakEven:
-    scores = difference(arm, reference)
+def _against(arm: Row, reference: Row, scores: Difference | None) -> BreakEven:
     offline, spent, paid = arm.offline_seconds, arm.request_seconds, reference.request_seconds
-    saved = None if spent is None or paid is None else paid - spent
+    saved = None if spent is None or paid is None else as_written(paid) - as_written(spent)
     unknown = [
         name
         for name, value in (
@@ -69,7 +71,7 @@ def _against(arm: Row, reference: Row) -> BreakEven:
         elif scores and scores.is_lower and not scores.is_noise:
             reason = f"never: it passed {arm.passed}/{arm.total}, {reference.name} {reference.passed}/{reference.total}"
         else:
-            requests = math.ceil(Fraction(offline) / Fraction(saved))
+            requests = math.ceil(as_written(offline) / saved)
     workload = arm.expected_requests if arm.expected_requests is not None else arm.observed_requests
     return BreakEven(
         run=arm.run,
@@ -77,7 +79,7 @@ def _against(arm: Row, reference: Row) -> BreakEven:
         arm=arm.name,
         reference=reference.name,
         offline_seconds=offline,
-        saved_seconds=saved,
+        saved_seconds=None if saved is None else float(saved),
         requests=requests,
         expected_requests=arm.expected_requests,
         observed_requests=arm.observed_requests,

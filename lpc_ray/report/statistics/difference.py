@@ -1,11 +1,15 @@
-"""Whether two rows of one run and task differ by more than noise: case by case where that is known, else by their counts."""
+"""Whether two rows of one run and task differ by more than noise: case by case where that is known, else by their counts.
+
+A row is one artifact or prompt, so only the cases vary here; what other seeds would give is `recipe_ranking`'s business.
+"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Literal
 
 from lpc_ray.report.ledger.row import Row
-from lpc_ray.report.significance import NOISE_P_VALUE, paired, unpaired
+from lpc_ray.report.significance import NOISE_P_VALUE, holm, paired, unpaired
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +40,17 @@ def difference(first: Row, second: Row) -> Difference | None:
     return Difference(first.score < second.score, p_value, "Fisher")
 
 
+def corrected(found: Sequence[Difference | None]) -> list[Difference | None]:
+    """In the order given, p values after Holm's correction for the number of those that could be tested."""
+    p_values = iter(holm([one.p_value for one in found if one is not None]))
+    return [None if one is None else replace(one, p_value=next(p_values)) for one in found]
+
+
 @dataclass(frozen=True, slots=True)
 class Contrast:
     """`leader` has the best score of its run and task, the first of equals.
 
-    others: other row's name → how the leader differs from it.
+    others: other row's name → how the leader differs from it, p corrected for all pairs of rows (Holm): the scores chose it.
     is_tie: every row has the leader's score.
     """
 
@@ -75,5 +85,8 @@ def contrasts(rows: Sequence[Row]) -> list[Contrast]:
 def _contrast(group: Sequence[Row]) -> Contrast:
     leader = max(group, key=lambda row: row.score or 0.0)
     is_tie = all(row.score == leader.score for row in group)
-    found = {row.name: difference(leader, row) for row in group if row is not leader}
-    return Contrast(leader, {name: one for name, one in found.items() if one is not None}, is_tie)
+    rivals = [row for row in group if row is not leader]
+    pairs = [(leader, row) for row in rivals] + list(combinations(rivals, 2))
+    found = corrected([difference(first, second) for first, second in pairs])
+    others = zip(rivals, found[: len(rivals)], strict=True)
+    return Contrast(leader, {row.name: one for row, one in others if one is not None}, is_tie)

@@ -1,13 +1,17 @@
 """One initializer against another, document by document: by the best seed and by the mean over seeds."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
 
+import numpy as np
+
 from lpc_ray.report.ledger.row import Row
+from lpc_ray.report.significance import NOISE_P_VALUE, holm
 from lpc_ray.report.statistics.difference import Difference, difference
 from lpc_ray.report.statistics.seed_spread import ended_early, shared_artifacts
+from lpc_ray.report.statistics.two_sources import gap, measured, p_value, scatter
 
 Winner = Literal["tie", "first", "second"]
 
@@ -18,8 +22,10 @@ class DocumentVerdict:
 
     first_shared, second_shared: `seeds.shared_artifacts` of the side's seeds.
     first_mean, second_mean, mean_delta, by_mean: over seeds; None where only the best of the seeds is known.
-    bests: how the two best arms differ (of equals the first). It takes no account of the tries behind a best score, so the
-    side with more seeds is flattered.
+    bests: how the two best arms differ (of equals the first), the cases alone varying. It takes no account of the tries
+    behind a best score, so that it can show that a difference is noise, and no more.
+    p_value: of the two initializers having one mean, seeds and cases both varying (`two_sources`), corrected for the table's
+    documents (Holm); None where a side has fewer than two seeds or only counts are known.
     """
 
     task: str | None
@@ -39,6 +45,14 @@ class DocumentVerdict:
     by_best: Winner
     by_mean: Winner | None
     bests: Difference | None
+    p_value: float | None
+
+    @property
+    def is_noise(self) -> bool | None:
+        """None where it cannot be told: the bests differ by more than the cases explain, and the seeds are too few."""
+        if self.p_value is not None:
+            return self.p_value >= NOISE_P_VALUE
+        return True if self.bests is not None and self.bests.is_noise else None
 
     @property
     def delta(self) -> int:
@@ -60,11 +74,13 @@ def per_document(rows: Sequence[Row], first: str = "first_k", second: str = "sci
         ):
             recipe = (row.task, row.induction, row.objective, row.num_tokens, row.total)
             groups.setdefault(recipe, {}).setdefault(row.initializer, []).append(row)
-    return [
+    found = [
         _verdict(sides[first], sides[second], first, second)
         for sides in groups.values()
         if {first, second} <= set(sides)
     ]
+    p_values = iter(holm([one.p_value for one in found if one.p_value is not None]))
+    return [one if one.p_value is None else replace(one, p_value=next(p_values)) for one in found]
 
 
 def _verdict(one: Sequence[Row], other: Sequence[Row], first: str, second: str) -> DocumentVerdict:
@@ -91,7 +107,19 @@ def _verdict(one: Sequence[Row], other: Sequence[Row], first: str, second: str) 
         by_best=_winner(bests[1] - bests[0]),
         by_mean=None if delta is None else _winner(delta),
         bests=difference(best, best_other),
+        p_value=_over_seeds(one, other),
     )
+
+
+def _over_seeds(one: Sequence[Row], other: Sequence[Row]) -> float | None:
+    answers = [[row.cases or {} for row in side] for side in (one, other)]
+    common = sorted(set.intersection(*(set(cases) for side in answers for cases in side)))
+    if not common or min(len(side) for side in answers) < 2:
+        return None
+    first, second = (
+        measured(np.array([[float(cases[case]) for case in common] for cases in side])) for side in answers
+    )
+    return float(p_value(gap(first, second, scatter([first, second])), 2))
 
 
 def _seeds(side: Sequence[Row]) -> int | None:

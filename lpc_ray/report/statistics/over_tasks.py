@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+import numpy as np
+
 from lpc_ray.report.ledger.columns import over_tasks
 from lpc_ray.report.ledger.figures import RecipeAxes
 from lpc_ray.report.ledger.row import Row, arm_key, score_fields
-from lpc_ray.report.significance import bootstrap_mean
+from lpc_ray.report.statistics.two_sources import share_interval
 
 RECIPE = tuple(one.name for one in fields(RecipeAxes) if one.name != "num_tokens")
 MEANS, SUMS = over_tasks("mean"), over_tasks("sum")
@@ -23,8 +25,9 @@ class Aggregate:
 
     row: passed and total summed over the tasks that have a score; its score and interval are None unless all have one. Its
     tokens are means over the tasks, its bytes, seconds and requests sums; what means nothing over tasks is None.
-    mean_task_score, mean_low, mean_high: the mean of the tasks' scores and its bootstrap interval over tasks; checks inside a
-    task fail together, so that this interval, not that of the pooled checks, says what another set of tasks might give.
+    mean_task_score, mean_low, mean_high: the mean of the tasks' scores and its 95 % interval over tasks (`two_sources`),
+    None for one task; checks inside a task fail together, so that this interval, not that of the pooled checks, says what
+    another set of tasks might give.
     """
 
     row: Row
@@ -61,7 +64,7 @@ def _aggregate(group: Sequence[Row], tasks: Sequence[str | None]) -> Aggregate:
     total = sum(row.total or 0 for row in scored.values())
     scores = [row.score for row in scored.values() if row.score is not None]
     is_whole = bool(tasks) and not uncounted
-    interval = bootstrap_mean(scores) if is_whole else None
+    interval = share_interval(np.array(scores)) if is_whole and len(scores) > 1 else None
     conventions = {row.placeholders_counted for row in group}
     counts: dict[str, Any] = {"passed": passed, "total": total} if total else {"passed": None, "total": None}
     costs: dict[str, Any] = {name: _sum(group, name) for name in (*SUMS, *MEANS)}
@@ -86,8 +89,8 @@ def _aggregate(group: Sequence[Row], tasks: Sequence[str | None]) -> Aggregate:
         num_tasks=len(tasks),
         uncounted_tasks=uncounted,
         mean_task_score=sum(scores) / len(scores) if scores and is_whole else None,
-        mean_low=interval[0] if interval else None,
-        mean_high=interval[1] if interval else None,
+        mean_low=float(interval[0]) if interval else None,
+        mean_high=float(interval[1]) if interval else None,
     )
 
 

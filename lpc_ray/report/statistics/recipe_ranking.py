@@ -1,29 +1,41 @@
 """Recipes set against each other with all their seeds: the mean over seeds and cases, and what of a difference is noise."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 import numpy as np
-from scipy.stats import permutation_test
 
 from lpc_ray.report.english import counted
 from lpc_ray.report.ledger.ledger import ArmRecord, best_artifact
-from lpc_ray.report.significance import BOOTSTRAP_SEED, NOISE_P_VALUE, SCORED, bootstrap_mean, holm
-from lpc_ray.report.statistics.seed_spread import shared_artifacts
+from lpc_ray.report.significance import NOISE_P_VALUE, SCORED
+from lpc_ray.report.statistics.seed_spread import SEED_FIELDS, shared_artifacts
+from lpc_ray.report.statistics.two_sources import (
+    Estimate,
+    Measured,
+    Scatter,
+    gap,
+    gap_interval,
+    mean_interval,
+    measured,
+    p_value,
+    scatter,
+)
 
-RESAMPLES = 9999
-Shares = Mapping[tuple[str, str], float]  # (case, protocol) → share of its checks that passed, mean over the seeds
+Case = tuple[str, str]  # id, protocol
+RecipeKey = tuple[str, str | None, str | None, int | None]
 
 
 @dataclass(frozen=True, slots=True)
 class RecipeScore:
     """One recipe over its finished seeds, on the cases that all of them have a pass or fail for. Scores are fractions.
 
-    low, high: the 95 % bootstrap interval of `mean` over cases, the seeds as they are. seed_low, seed_high: the seeds' scores.
-    shared: `seeds.shared_artifacts` of the recipe's seeds, empty where each has an artifact of its own.
-    behind: by how much the leader's mean is higher, with its interval; p_value: the paired permutation test of that over
-    cases, after Holm's correction for all recipes of the table. None for the leader and where cases differ from the leader's.
+    num_seeds: independent ones; where arms cross several kinds of seeds, those of the kind with fewest.
+    low, high: the 95 % interval of `mean` over further seeds and cases; None for one seed, which tells of no other.
+    seed_low, seed_high: the seeds' scores. shared: `seed_spread.shared_artifacts` of the recipe's arms.
+    behind: by how much the leader's mean is higher on the cases that both have, with its interval; p_value: of no such gap,
+    seeds and cases both varying (`two_sources`), after correction for all pairs of recipes. None for the leader, for one
+    seed and where the two share no case.
     """
 
     recipe: str
@@ -45,75 +57,117 @@ class RecipeScore:
         return None if self.p_value is None else self.p_value >= NOISE_P_VALUE
 
 
-def recipe_scores(arms: Sequence[ArmRecord]) -> list[RecipeScore]:
-    """Best mean first; recipes of which two seeds or more were trained to the end and answered the same cases."""
-    groups: dict[tuple, list[ArmRecord]] = {}
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """shares: [S, C] over `cases`: how much of its checks each seed passed."""
+
+    cases: tuple[Case, ...]
+    shares: np.ndarray
+    score: RecipeScore
+
+    def on(self, cases: Sequence[Case]) -> Measured:
+        return measured(self.shares[:, [self.cases.index(case) for case in cases]])
+
+
+@dataclass(frozen=True)
+class RecipeTable:
+    """scores: the best mean of those with two seeds or more first, then those with one. compared: the former."""
+
+    scores: tuple[RecipeScore, ...] = ()
+    compared: Mapping[RecipeKey, Recipe] = field(default_factory=dict)
+
+    def p_value(self, first: RecipeKey, second: RecipeKey) -> float | None:
+        """Of two recipes having one mean; None where one of them has one seed, or they share no case."""
+        if not {first, second} <= set(self.compared):
+            return None
+        found = _gap(self.compared[first], self.compared[second], _scatter(self.compared))
+        return None if found is None else float(p_value(found, len(self.compared)))
+
+
+def recipe_table(arms: Sequence[ArmRecord]) -> RecipeTable:
+    """Of recipes with a seed that was trained to the end and answered cases."""
+    groups: dict[RecipeKey, list[ArmRecord]] = {}
     for arm in arms:
         if arm.status == "finished":
-            groups.setdefault((arm.induction, arm.objective, arm.initializer, arm.num_tokens), []).append(arm)
-    found = [(_score(key, group, shares), shares) for key, group in groups.items() if (shares := _shares(group))]
-    found.sort(key=lambda one: -one[0].mean)
-    return _against_the_leader(found)
+            groups.setdefault(recipe_key(arm), []).append(arm)
+    found = {key: one for key, group in groups.items() if (one := _recipe(key, group))}
+    found = dict(sorted(found.items(), key=lambda item: -item[1].score.mean))
+    compared = {key: one for key, one in found.items() if len(one.shares) > 1}
+    alone = [one.score for key, one in found.items() if key not in compared]
+    return RecipeTable((*_judged(compared), *alone), compared)
 
 
-def _shares(group: Sequence[ArmRecord]) -> Shares:
-    """Empty for one seed, and for seeds without a case in common."""
+def _judged(compared: Mapping[RecipeKey, Recipe]) -> list[RecipeScore]:
+    if not compared:
+        return []
+    common, best = _scatter(compared), next(iter(compared.values()))
+    judged = []
+    for one in compared.values():
+        low, high = mean_interval(one.on(one.cases), common)
+        score = replace(one.score, low=float(low), high=float(high))
+        behind = None if one is best else _gap(best, one, common)
+        if behind is not None:
+            least, most = gap_interval(behind, len(compared))
+            score = replace(
+                score,
+                behind=float(behind.value),
+                behind_low=float(least),
+                behind_high=float(most),
+                p_value=float(p_value(behind, len(compared))),
+            )
+        judged.append(score)
+    return judged
+
+
+def _scatter(compared: Mapping[RecipeKey, Recipe]) -> Scatter:
+    return scatter([one.on(one.cases) for one in compared.values()])
+
+
+def _gap(first: Recipe, second: Recipe, common: Scatter) -> Estimate | None:
+    """On the cases that both have; None without one."""
+    cases = sorted(set(first.cases) & set(second.cases))
+    return gap(first.on(cases), second.on(cases), common) if cases else None
+
+
+def recipe_key(arm: ArmRecord) -> RecipeKey:
+    return (arm.induction, arm.objective, arm.initializer, arm.num_tokens)
+
+
+def _recipe(key: RecipeKey, group: Sequence[ArmRecord]) -> Recipe | None:
+    """None where the arms have no case in common."""
     scores = [_by_case(arm) for arm in group]
-    common = set(scores[0]).intersection(*scores[1:]) if len(scores) > 1 else ()
-    return {case: fmean(one[case] for one in scores) for case in sorted(common)}
-
-
-def _by_case(arm: ArmRecord) -> dict[tuple[str, str], float]:
-    counted_ones = (outcome for outcome in arm.held_out if outcome.verdict in SCORED and outcome.total)
-    return {(outcome.case_id, outcome.protocol): outcome.passed / outcome.total for outcome in counted_ones}
-
-
-def _score(key: tuple[str, str, str, int], group: Sequence[ArmRecord], shares: Shares) -> RecipeScore:
-    interval = bootstrap_mean(list(shares.values())) or (None, None)
-    seeds = [fmean(_by_case(arm)[case] for case in shares) for arm in group]
+    cases = tuple(sorted(set(scores[0]).intersection(*scores[1:])))
+    if not cases:
+        return None
+    by_seed: dict[int | None, list[list[float]]] = {}
+    kind = _independent(group)
+    for number, (arm, score) in enumerate(zip(group, scores, strict=True)):
+        seed = getattr(arm, kind) if kind else number
+        by_seed.setdefault(seed, []).append([score[case] for case in cases])
+    shares = np.array([np.mean(answers, axis=0) for answers in by_seed.values()])
+    means = [fmean(answers) for answers in shares]
     induction, objective, initializer, num_tokens = key
-    return RecipeScore(
-        recipe=f"{induction}, {objective}, {initializer}, {counted(num_tokens, 'prefix token')}",
-        num_seeds=len(group),
-        num_cases=len(shares),
-        mean=fmean(shares.values()),
-        low=interval[0],
-        high=interval[1],
-        seed_low=min(seeds),
-        seed_high=max(seeds),
+    score = RecipeScore(
+        recipe=f"{induction}, {objective}, {initializer}, {counted(num_tokens or 0, 'prefix token')}",
+        num_seeds=len(shares),
+        num_cases=len(cases),
+        mean=fmean(means),
+        low=None,
+        high=None,
+        seed_low=min(means),
+        seed_high=max(means),
         shared=shared_artifacts([best_artifact(arm) for arm in group]),
     )
+    return Recipe(cases, shares, score)
 
 
-def _against_the_leader(found: Sequence[tuple[RecipeScore, Shares]]) -> list[RecipeScore]:
-    if not found:
-        return []
-    (leader, best), *others = found
-    judged: list[RecipeScore] = []
-    for score, shares in others:
-        if set(shares) != set(best):
-            judged.append(score)
-            continue
-        gaps = [best[case] - share for case, share in shares.items()]
-        low, high = bootstrap_mean(gaps) or (None, None)
-        judged.append(replace(score, behind=fmean(gaps), behind_low=low, behind_high=high, p_value=_sign_test(gaps)))
-    tested = [number for number, score in enumerate(judged) if score.p_value is not None]
-    corrected = holm([score.p_value for score in judged if score.p_value is not None])
-    for number, p_value in zip(tested, corrected, strict=True):
-        judged[number] = replace(judged[number], p_value=p_value)
-    return [leader, *judged]
+def _independent(group: Sequence[ArmRecord]) -> str | None:
+    """The kind of seed by which arms are independent: of those that vary, the one with fewest values. None: all arms are."""
+    values = {name: len({getattr(arm, name) for arm in group}) for name in SEED_FIELDS}
+    varying = {name: number for name, number in values.items() if number > 1}
+    return min(varying, key=lambda name: varying[name]) if varying else None
 
 
-def _sign_test(gaps: Sequence[float]) -> float:
-    """Two-sided p value of a mean as far from 0 when each case's sign is as likely either way."""
-    if not any(gaps):
-        return 1.0
-    tested = permutation_test(
-        (np.asarray(gaps), np.zeros(len(gaps))),
-        lambda x, y, axis: np.mean(x - y, axis=axis),
-        permutation_type="samples",
-        vectorized=True,
-        n_resamples=RESAMPLES,
-        rng=np.random.default_rng(BOOTSTRAP_SEED),
-    )
-    return float(tested.pvalue)
+def _by_case(arm: ArmRecord) -> dict[Case, float]:
+    counted_ones = (outcome for outcome in arm.held_out if outcome.verdict in SCORED and outcome.total)
+    return {(outcome.case_id, outcome.protocol): outcome.passed / outcome.total for outcome in counted_ones}

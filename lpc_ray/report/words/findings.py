@@ -1,7 +1,8 @@
 """What the table shows, in words, and what is inside the noise.
 
-Two answerers are called different only by the exact McNemar test on cases that both answered (p < 0.05). Two arms get a
-verdict only when they differ in exactly one recipe field (`comparisons.only_difference`).
+An arm and a baseline are called different only by the exact McNemar test on cases that both answered, two recipes only where
+seeds and cases together do not explain it (p < 0.05, corrected for the number of comparisons). Two recipes get a sentence only
+where they differ in exactly one field (`verdicts.only_difference`).
 """
 
 from collections.abc import Sequence
@@ -43,7 +44,7 @@ def _baseline_score(baseline: BaselineRecord, row: Row) -> str:
 
 
 def _against(arms: Sequence[ArmRecord], arm_rows: Sequence[Row], baselines: Sequence[BaselineRecord]) -> list[str]:
-    sentences = [against_baselines(arm, row, baselines) for arm, row in zip(arms, arm_rows, strict=True)]
+    sentences = against_baselines(arms, arm_rows, baselines)
     is_compared = any(arm.held_out for arm in arms) and any(baseline.held_out for baseline in baselines)
     return [BRACKETS, *sentences] if is_compared else sentences
 

@@ -1,32 +1,48 @@
 """Two answerers on the same cases, in words: arms against baselines, and arms that differ in one recipe field."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 
 from lpc_ray.report.english import counted, listed
 from lpc_ray.report.ledger.ledger import ArmRecord, BaselineRecord, best_artifact
 from lpc_ray.report.ledger.row import Row
-from lpc_ray.report.significance import SCORED, Paired, paired, passes
+from lpc_ray.report.significance import NOISE_P_VALUE, SCORED, Paired, holm, paired, passes
+from lpc_ray.report.statistics.recipe_ranking import recipe_key, recipe_table
 from lpc_ray.report.statistics.seed_spread import shared_artifacts
 from lpc_ray.report.words.wording import baseline_words, p_words, score_words, seed_words
 
 FIELDS = ("induction", "objective", "initializer", "num_tokens")
 BRACKETS = (
     "In brackets: how many cases only the first and how many only the second got right, and the p value of the exact "
-    "McNemar test."
+    "McNemar test, corrected for the number of comparisons under this heading (Holm)."
 )
 SEEDS = ("seed", "initializer_seed", "induction_seed")
 
 
-def against_baselines(arm: ArmRecord, row: Row, baselines: Sequence[BaselineRecord]) -> str:
-    """One arm's held-out score, set against every baseline that answered some of the same cases."""
+def against_baselines(arms: Sequence[ArmRecord], rows: Sequence[Row], baselines: Sequence[BaselineRecord]) -> list[str]:
+    """Each arm's held-out score (rows: one for each), set against every baseline that answered some of the same cases."""
+    tests = [[paired(passes(arm.held_out), passes(baseline.held_out)) for baseline in baselines] for arm in arms]
+    p_values = iter(holm([test.p_value for line in tests for test in line if test is not None]))
+    return [
+        _against(
+            arm,
+            row,
+            [
+                (baseline, replace(test, p_value=next(p_values)))
+                for baseline, test in zip(baselines, line, strict=True)
+                if test is not None
+            ],
+        )
+        for arm, row, line in zip(arms, rows, tests, strict=True)
+    ]
+
+
+def _against(arm: ArmRecord, row: Row, tests: Sequence[tuple[BaselineRecord, Paired]]) -> str:
     better: list[str] = []
     worse: list[str] = []
     noise: list[str] = []
-    for baseline in baselines:
-        test = paired(passes(arm.held_out), passes(baseline.held_out))
-        if test is None:
-            continue
+    for baseline, test in tests:
         place = noise if test.is_noise else better if test.first_only > test.second_only else worse
         place.append(f"{baseline_words(baseline)} ({_odds(test, len(_answered(arm)))})")
     clauses = [
@@ -38,7 +54,9 @@ def against_baselines(arm: ArmRecord, row: Row, baselines: Sequence[BaselineReco
 
 
 def recipe_choices(arms: Sequence[ArmRecord]) -> list[str]:
-    """One sentence per recipe field and pair of values, with all seeds on which both were run."""
+    """One sentence per recipe field and pair of values, with all seeds on which both were run. Whether a difference is noise
+    is the word of `recipe_table`, in which seeds and cases both vary.
+    """
     found: dict[tuple[str, str, str, tuple], list[tuple[ArmRecord, ArmRecord, Paired]]] = {}
     for first, second in combinations(arms, 2):
         field = only_difference(first, second)
@@ -49,7 +67,11 @@ def recipe_choices(arms: Sequence[ArmRecord]) -> list[str]:
             found.setdefault(key, []).append((first, second, test))
     if not found and len(arms) > 1:
         return ["No two finished arms differ in exactly one recipe field on equal seeds, so no choice is judged."]
-    return [_choice(*key, tests=tests) for key, tests in found.items()]
+    table = recipe_table(arms)
+    return [
+        _choice(*key, tests=tests, p_value=table.p_value(*map(recipe_key, tests[0][:2])))
+        for key, tests in found.items()
+    ]
 
 
 def only_difference(first: ArmRecord, second: ArmRecord) -> str | None:
@@ -73,18 +95,27 @@ def _answered(arm: ArmRecord) -> set[tuple[str, str]]:
 
 
 def _choice(
-    field: str, first: str, second: str, rest: tuple, tests: Sequence[tuple[ArmRecord, ArmRecord, Paired]]
+    field: str,
+    first: str,
+    second: str,
+    rest: tuple,
+    tests: Sequence[tuple[ArmRecord, ArmRecord, Paired]],
+    p_value: float | None,
 ) -> str:
     parts = [
         f"{seed_words(one)}: {test.first_passed} against {test.second_passed} of {counted(test.cases, 'case')} "
-        f"({_odds(test)}, {'inside the noise' if test.is_noise else 'more than noise'})"
+        f"({test.first_only} to {test.second_only})"
         for one, _, test in tests
     ]
+    verdict = "One seed of a side cannot tell the choice from the seed"
+    if p_value is not None:
+        words = "Inside the noise" if p_value >= NOISE_P_VALUE else "More than noise"
+        verdict = f"{words} over seeds and cases ({p_words(p_value)})"
     fixed = ", ".join(_value(name, value) for name, value in zip(_others(field), rest, strict=True))
     sides = ((first, [one for one, _, _ in tests]), (second, [other for _, other, _ in tests]))
     shared = [f"{value}: {same}" for value, arms in sides if (same := shared_artifacts([*map(best_artifact, arms)]))]
     caveat = f" But {'; '.join(shared)}." if shared else ""
-    return f"{field} {first} against {second}, with {fixed}: {'; '.join(parts)}.{caveat}"
+    return f"{field} {first} against {second}, with {fixed}: {'; '.join(parts)}. {verdict}.{caveat}"
 
 
 def _others(field: str) -> list[str]:
