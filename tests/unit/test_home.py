@@ -7,9 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from lpc_ray.adapters.pipeline.context import RunContext
+from lpc_ray.config.job import load
 from lpc_ray.errors import ConfigError, StorageError
 from lpc_ray.home import cache, make_in_cache, own_home, settle
 from lpc_ray.model.embedded import fetch_embedded_model, model_cache, prefix_cache
+from lpc_ray.run.folder import RunFolder
+from lpc_ray.run.plan import make_plan
+from lpc_ray.storage import Store
+from lpc_ray.terminal import Console
 
 NAMES = ("HOME", "USER", "LOGNAME", "LNAME", "USERNAME", "TMPDIR", "LPC_CACHE", "HF_HOME", "XDG_CACHE_HOME")
 
@@ -22,6 +28,7 @@ def bare(monkeypatch, unprivileged):
     root = unprivileged / "root"
     (root / ".cache" / "huggingface").mkdir(parents=True)
     (root / ".cache" / "lpc_ray" / "models").mkdir(parents=True)
+    (unprivileged / "closed").mkdir(mode=0)
     (unprivileged / "tmp").mkdir(mode=0o777)
     (unprivileged / "tmp").chmod(0o777)
     for folder in (root, *root.rglob("*")):
@@ -118,6 +125,25 @@ def test_a_cache_that_no_tokenizer_could_be_read_from_is_refused_by_name(monkeyp
     monkeypatch.setenv("LPC_CACHE", os.fsdecode(b"/d\xe9r"))
     with pytest.raises(StorageError, match=r"^cache /d\udce9r: got a path that is not UTF-8, wanted LPC_CACHE to name"):
         prefix_cache()
+
+
+def test_a_run_in_an_object_store_needs_a_cache_for_its_copies_at_once(tmp_path, monkeypatch):
+    (tmp_path / "models").symlink_to(model_cache())
+    (tmp_path / "prefixes").touch()
+    monkeypatch.setenv("LPC_CACHE", str(tmp_path))
+    monkeypatch.chdir(Path(__file__).parents[2])
+    plan = make_plan(load("jobs/configs/pi_scale.cpu.yaml", ["tracking.uri=http://127.0.0.1:9"]))
+    RunContext(plan, RunFolder(Store(str(tmp_path / "run"))), Console())
+    with pytest.raises(
+        StorageError, match="cannot write .*prefixes: File exists; wanted LPC_CACHE to name a folder that"
+    ):
+        RunContext(plan, RunFolder(Store("memory://run")), Console())
+
+
+def test_a_cache_that_we_may_not_even_look_into_is_refused_by_name(bare, monkeypatch):
+    monkeypatch.setenv("LPC_CACHE", str(bare / "closed" / "cache"))
+    with pytest.raises(StorageError, match="cannot write .*closed/cache/models: Permission denied; wanted LPC_CACHE"):
+        fetch_embedded_model()
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from functools import cached_property
 from lpc_ray.adapters.mlflow import Tracker, check_tracking
 from lpc_ray.adapters.ray.machines import Machines
 from lpc_ray.adapters.ray.sweep import prefix_answerer
+from lpc_ray.home import make_in_cache
 from lpc_ray.model.embedded import prefix_cache
 from lpc_ray.report.ledger.ledger import StepScore, best_step
 from lpc_ray.run.arms import Arm
@@ -28,6 +29,8 @@ class RunContext:
         self.machines = Machines(plan, run, say)
         self.verifier = verifier(plan, run)
         self.cache = prefix_cache()
+        if not run.store.is_local:
+            make_in_cache(self.cache)
         check_tracking(plan.config, run)
         run.store.check_writable()
 
