@@ -231,7 +231,7 @@ class StoppingRecipe(Strict):
 
     grace_steps: Annotated[int, Field(ge=1)] = 24
     reduction_factor: Annotated[float, Field(gt=1)] = 2.0
-    tolerance_errors: Annotated[float, Field(ge=0)] = 1.0
+    tolerance_errors: Annotated[float, Field(ge=0, le=100)] = 1.0
 
 
 class Recipe(Strict):

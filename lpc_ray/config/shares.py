@@ -13,7 +13,10 @@ MOST_COUNTED = 10**6
 
 
 def parse_share(threshold: Threshold) -> Fraction:
-    """Exactly what is written: 0.6 is 3/5, and so is `60%`. Raises: ConfigError unless it lies above 0 and at most at 1."""
+    """Exactly what is written: 0.6 is 3/5, and so is `60%`; 5/7 may be written 0.7142857142857143 (`as_counted`).
+
+    Raises: ConfigError unless it lies above 0 and at most at 1.
+    """
     text = str(threshold).replace(" ", "")
     try:
         value = Fraction(text[:-1]) / 100 if text.endswith("%") else Fraction(text)
@@ -21,7 +24,7 @@ def parse_share(threshold: Threshold) -> Fraction:
         raise ConfigError(f"threshold: got {threshold!r}, wanted a fraction such as 0.5, 50% or 12/19") from error
     if not 0 < value <= 1:
         raise ConfigError(f"threshold: got {threshold!r}, wanted a fraction above 0 and at most 1")
-    return value
+    return value.limit_denominator(MOST_COUNTED) or value
 
 
 def as_written(number: int | float) -> Fraction:

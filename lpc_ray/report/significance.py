@@ -1,5 +1,6 @@
 """What a handful of cases can show: the interval of one score, and the exact test of two on the same cases."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,7 @@ def wilson(passed: int, total: int) -> tuple[float, float]:
     return float(interval.low), float(interval.high)
 
 
+@functools.cache
 def unpaired(first: tuple[int, int], second: tuple[int, int]) -> float:
     """Fisher's exact two-sided p value of two (passed, total), where it is not known which cases each passed."""
     table = [[passed, total - passed] for passed, total in (first, second)]
@@ -76,5 +78,10 @@ def paired(first: Mapping[str, bool], second: Mapping[str, bool]) -> Paired | No
         second_passed=sum(b for _, b in both),
         first_only=first_only,
         second_only=second_only,
-        p_value=float(binomtest(first_only, discordant, 0.5).pvalue) if discordant else 1.0,
+        p_value=_even(first_only, discordant),
     )
+
+
+@functools.cache
+def _even(first_only: int, discordant: int) -> float:
+    return float(binomtest(first_only, discordant, 0.5).pvalue) if discordant else 1.0

@@ -1,11 +1,12 @@
 """What the statistics say of data whose truth is known: false differences, coverage of intervals, and power."""
 
+import time
 from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
-from scipy.stats import binom, hypergeom, ttest_ind, tukey_hsd
+from scipy.stats import binom, hypergeom, studentized_range, ttest_ind, tukey_hsd
 
 from lpc_ray.records import Outcome
 from lpc_ray.report.ledger.ledger import BaselineRecord, rows
@@ -16,6 +17,7 @@ from lpc_ray.report.statistics.difference import contrasts
 from lpc_ray.report.statistics.initializer_duels import per_document
 from lpc_ray.report.statistics.recipe_ranking import recipe_key, recipe_table
 from lpc_ray.report.statistics.seed_spread import spreads
+from lpc_ray.report.statistics.studentized_range import chance, quotient
 from lpc_ray.report.statistics.two_sources import (
     gap,
     gap_interval,
@@ -25,7 +27,7 @@ from lpc_ray.report.statistics.two_sources import (
     scatter,
     share_interval,
 )
-from lpc_ray.report.words.verdicts import against_baselines
+from lpc_ray.report.words.verdicts import against_baselines, recipe_choices
 from tests.known_truth import answers, is_more_than_noise, wrong_calls
 from tests.unit.test_analysis_report import arm
 
@@ -85,6 +87,39 @@ def test_the_test_is_students_where_only_seeds_vary():
     thirds = [*recipes, measured(first)]
     expected = tukey_hsd([0.4, 0.5], [0.5, 0.6], [0.4, 0.5]).pvalue[0, 1]
     assert p_value(gap(thirds[0], thirds[1], scatter(thirds)), 3) == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.parametrize("number", [2, 3, 16, 60])
+@pytest.mark.parametrize("freedom", [1.0, 2.5, 12.0, 300.0])
+def test_the_studentized_range_is_scipys(number, freedom):
+    for at in (0.5, 3.0, 6.0, 20.0):
+        assert chance(at, number, freedom) == pytest.approx(studentized_range.sf(at, number, freedom), abs=1e-7)
+    assert chance(quotient(0.05, number, freedom), number, freedom) == pytest.approx(0.05, abs=1e-9)
+    assert (chance(0.0, number, freedom), chance(1e9, number, freedom)) == pytest.approx((1.0, 0.0), abs=1e-7)
+
+
+def test_many_recipes_are_ranked_and_judged_in_seconds():
+    shares = answers(np.random.default_rng(13), 1, [3] * 30, 66, 0.5, 0.05)
+    arms = [
+        arm(f"f{number}-{seed}", induction=f"f{number}", seed=seed, held_out=outcomes(passed))
+        for number, one in enumerate(shares)
+        for seed, passed in enumerate(one[0])
+    ]
+    began = time.process_time()
+    assert len(recipe_table(arms).scores) == 30 and len(recipe_choices(arms)) == 435
+    assert time.process_time() - began < 20
+
+
+@pytest.mark.parametrize("num_cases", [1, 2])
+def test_one_or_two_cases_show_nothing(num_cases):
+    arms = [
+        arm(f"{name}-{seed}", induction=name, seed=seed, held_out=outcomes([name == "ss"] * num_cases))
+        for name in ("ss", "raw")
+        for seed in range(3)
+    ]
+    first, second = recipe_table(arms).scores
+    assert second.behind == 1.0 and second.is_noise
+    assert first.low is not None and first.high == 1.0 and first.low < 0.5
 
 
 def test_the_interval_of_a_gap_leaves_out_zero_where_p_is_below_its_bound():

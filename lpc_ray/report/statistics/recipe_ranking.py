@@ -1,7 +1,7 @@
 """Recipes set against each other with all their seeds: the mean over seeds and cases, and what of a difference is noise."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 import numpy as np
@@ -66,21 +66,23 @@ class Recipe:
     score: RecipeScore
 
     def on(self, cases: Sequence[Case]) -> Measured:
-        return measured(self.shares[:, [self.cases.index(case) for case in cases]])
+        place = {case: number for number, case in enumerate(self.cases)}
+        return measured(self.shares[:, [place[case] for case in cases]])
 
 
 @dataclass(frozen=True)
 class RecipeTable:
     """scores: the best mean of those with two seeds or more first, then those with one. compared: the former."""
 
-    scores: tuple[RecipeScore, ...] = ()
-    compared: Mapping[RecipeKey, Recipe] = field(default_factory=dict)
+    scores: tuple[RecipeScore, ...]
+    compared: Mapping[RecipeKey, Recipe]
+    common: Scatter | None
 
     def p_value(self, first: RecipeKey, second: RecipeKey) -> float | None:
         """Of two recipes having one mean; None where one of them has one seed, or they share no case."""
-        if not {first, second} <= set(self.compared):
+        if self.common is None or not {first, second} <= set(self.compared):
             return None
-        found = _gap(self.compared[first], self.compared[second], _scatter(self.compared))
+        found = _gap(self.compared[first], self.compared[second], self.common)
         return None if found is None else float(p_value(found, len(self.compared)))
 
 
@@ -94,14 +96,14 @@ def recipe_table(arms: Sequence[ArmRecord]) -> RecipeTable:
     found = dict(sorted(found.items(), key=lambda item: -item[1].score.mean))
     compared = {key: one for key, one in found.items() if len(one.shares) > 1}
     alone = [one.score for key, one in found.items() if key not in compared]
-    return RecipeTable((*_judged(compared), *alone), compared)
+    common = scatter([one.on(one.cases) for one in compared.values()]) if compared else None
+    return RecipeTable((*_judged(compared, common), *alone), compared, common)
 
 
-def _judged(compared: Mapping[RecipeKey, Recipe]) -> list[RecipeScore]:
-    if not compared:
+def _judged(compared: Mapping[RecipeKey, Recipe], common: Scatter | None) -> list[RecipeScore]:
+    if common is None:
         return []
-    common, best = _scatter(compared), next(iter(compared.values()))
-    judged = []
+    best, judged = next(iter(compared.values())), []
     for one in compared.values():
         low, high = mean_interval(one.on(one.cases), common)
         score = replace(one.score, low=float(low), high=float(high))
@@ -117,10 +119,6 @@ def _judged(compared: Mapping[RecipeKey, Recipe]) -> list[RecipeScore]:
             )
         judged.append(score)
     return judged
-
-
-def _scatter(compared: Mapping[RecipeKey, Recipe]) -> Scatter:
-    return scatter([one.on(one.cases) for one in compared.values()])
 
 
 def _gap(first: Recipe, second: Recipe, common: Scatter) -> Estimate | None:

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import studentized_range, t
+from scipy.stats import t
+
+from lpc_ray.report.statistics.studentized_range import chance, quotient
 
 CONFIDENCE = 0.95
 FEW_SEEDS = 1.25  # raises the seeds' part in the degrees of freedom, so that two seeds give 5 % false positives too
@@ -98,7 +100,7 @@ def p_value(found: Estimate, num_recipes: int) -> Any:
     ratio = np.abs(found.value) / found.error
     if num_recipes == 2:
         return 2 * t.sf(ratio, found.freedom)  # the same, and faster
-    return studentized_range.sf(2**0.5 * ratio, num_recipes, found.freedom)
+    return np.vectorize(chance)(2**0.5 * ratio, num_recipes, found.freedom)
 
 
 def gap_interval(found: Estimate, num_recipes: int) -> tuple[np.ndarray, np.ndarray]:
@@ -111,7 +113,7 @@ def critical(num_recipes: int, freedom: np.ndarray) -> Any:
     """How many standard errors a gap must have to be more than noise."""
     if num_recipes == 2:
         return t.ppf(0.5 + CONFIDENCE / 2, freedom)
-    return studentized_range.ppf(CONFIDENCE, num_recipes, freedom) / 2**0.5
+    return np.vectorize(quotient)(1 - CONFIDENCE, num_recipes, freedom) / 2**0.5
 
 
 def mean_interval(recipe: Measured, common: Scatter) -> tuple[np.ndarray, np.ndarray]:
