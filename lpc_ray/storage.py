@@ -131,9 +131,18 @@ class Store:
 
     def check_writable(self) -> None:
         """Fail now rather than after an hour of work."""
-        probe = f"probe-{uuid.uuid4().hex}"
-        self.write_bytes(probe, b"lpc_ray")
-        self.remove(probe)
+        with self.marked():
+            pass
+
+    @contextmanager
+    def marked(self) -> Iterator[str]:
+        """The name of a file that is there until the block ends: where it is missing, the store is another."""
+        mark = f"probe-{uuid.uuid4().hex}"
+        self.write_bytes(mark, b"lpc_ray")
+        try:
+            yield mark
+        finally:
+            self.remove(mark)
 
     @contextmanager
     def _explaining(self, verb: str, relative: str) -> Iterator[None]:

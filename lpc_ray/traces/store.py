@@ -6,16 +6,28 @@ Shape letters: T tokens, K top-k entries.
 import io
 import itertools
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import fields
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lpc_ray.errors import DataError
+from lpc_ray.errors import DataError, StorageError
 from lpc_ray.records import TOP_K, TRACE_SCHEMA, TraceRow, digest_of
 from lpc_ray.storage import Store
+
+SHARED = (
+    "The store must be one that every node reads and writes: a folder that all share, or the URL of an object store"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What is reported of a unit: how many rows were written, dropped ones included, and on which node."""
+
+    rows: int
+    node: str
 
 
 class TraceStore:
@@ -26,6 +38,7 @@ class TraceStore:
 
     def __init__(self, store: Store):
         self.store = store
+        self._counted: dict[str, Counter[str]] = {}
 
     def append(self, rows: list[TraceRow]) -> None:
         """Add the rows of finished units. Raises: StorageError; nothing is visible then."""
@@ -34,8 +47,33 @@ class TraceStore:
             self.store.write_bytes(f"part-{digest_of(units)}.parquet", as_parquet(rows))
 
     def units(self) -> set[str]:
-        """The units that need not be done again."""
-        return {unit for table in self._tables(["unit"]) for unit in table["unit"].to_pylist()}
+        """The units that need not be done again. A part that was seen before is not read again."""
+        return set(self.row_counts())
+
+    def row_counts(self) -> Counter[str]:
+        """Unit → its rows, dropped ones included. A part that was seen before is not read again."""
+        names = self._parts()
+        for name in names:
+            if name not in self._counted:
+                self._counted[name] = Counter(self._table(name, ["unit"])["unit"].to_pylist())
+        return sum((self._counted[name] for name in names), Counter())
+
+    def check_holds(self, units: Iterable[str], reported: Mapping[str, "Written"]) -> None:
+        """Raises: StorageError, which says how many rows are missing and who wrote them, unless all `units` are there, each
+        with the rows that were `reported` as written.
+        """
+        held = self.row_counts()
+        lost = [unit for unit in {*units, *reported} if not held[unit]]
+        odd = [unit for unit, written in reported.items() if held[unit] not in (0, written.rows)]
+        if not lost and not odd:
+            return
+        writers = sorted({reported[unit].node for unit in (*lost, *odd) if unit in reported})
+        by = f"written on {', '.join(writers)}" if writers else "and no batch reports them"
+        rows, arrived = sum(written.rows for written in reported.values()), sum(held[unit] for unit in reported)
+        raise StorageError(
+            f"traces {self.store}: got {arrived} rows, wanted the {rows} that batches report: {len(lost)} units are missing, "
+            f"{len(odd)} have other rows, {by}. {SHARED}"
+        )
 
     def rows(self, teacher_tokens: int | None = None) -> list[TraceRow]:
         """The rows that can be trained on, in the order of their ids.
@@ -71,20 +109,21 @@ class TraceStore:
     def all_rows(self) -> Iterable[TraceRow]:
         """Every row, dropped ones too, part by part. Raises: DataError for an id that occurs twice or a torn part."""
         seen: set[str] = set()
-        for table in self._tables(None):
-            for values in table.to_pylist():
+        for part in self._parts():
+            for values in self._table(part, None).to_pylist():
                 if values["id"] in seen:
                     raise DataError(f"trace store {self.store}: id {values['id']} occurs twice")
                 seen.add(values["id"])
                 yield _row(values)
 
-    def _tables(self, columns: list[str] | None) -> Iterable[pa.Table]:
-        for name in self.store.names():
-            if name.endswith(".parquet"):
-                try:
-                    yield pq.read_table(io.BytesIO(self.store.read_bytes(name)), columns=columns)
-                except pa.ArrowException as error:
-                    raise DataError(f"trace store {self.store}/{name}: not a readable Parquet file: {error}") from error
+    def _parts(self) -> list[str]:
+        return [name for name in self.store.names() if name.endswith(".parquet")]
+
+    def _table(self, part: str, columns: list[str] | None) -> pa.Table:
+        try:
+            return pq.read_table(io.BytesIO(self.store.read_bytes(part)), columns=columns)
+        except pa.ArrowException as error:
+            raise DataError(f"trace store {self.store}/{part}: not a readable Parquet file: {error}") from error
 
 
 def as_parquet(rows: list[TraceRow]) -> bytes:

@@ -10,7 +10,7 @@ import ray
 from lpc_ray.adapters.ray.engine_pool import EnginePool
 from lpc_ray.adapters.ray.induction import TraceWork, cut_batches, induce
 from lpc_ray.config.job import InductionResources
-from lpc_ray.errors import ConfigError
+from lpc_ray.errors import ConfigError, StorageError
 from lpc_ray.induction import build_family
 from lpc_ray.induction.base import plan_units
 from lpc_ray.model.chat import PromptFormat
@@ -18,8 +18,8 @@ from lpc_ray.model.embedded import EMBEDDED_MODEL
 from lpc_ray.model.tokenizer import TextTokenizer
 from lpc_ray.records import TOP_K, Document
 from lpc_ray.storage import Store
-from lpc_ray.traces.inducer import InductionTask
-from lpc_ray.traces.store import TraceStore
+from lpc_ray.traces.inducer import Inducer, InductionTask
+from lpc_ray.traces.store import TraceStore, Written
 
 SETTINGS = {"num_chunks": 4, "conversations_per_chunk": 3, "min_chunk_tokens": 20, "max_chunk_tokens": 40}
 RESOURCES = InductionResources(actors=2, cpus=0.5, units_per_batch=3)
@@ -101,3 +101,28 @@ def test_what_an_actor_refuses_reaches_the_user_as_it_is(tmp_path, pool):
     with pytest.raises(ConfigError, match="no switch enable_thinking"):
         list(induce([TraceWork("t", task, Store(str(tmp_path)), units[:3])], engine_pool, RESOURCES))
     assert not list(tmp_path.iterdir())
+
+
+def test_actors_that_see_another_store_than_the_job_do_nothing(cluster):
+    """`memory://` is a folder of each process's own, as a local path is of each node's own."""
+    document = Document("d.md", "Nothing much. " * 400, "e" * 32)
+    units = plan_units(build_family("raw", {}), "raw", [document], TextTokenizer(EMBEDDED_MODEL).spans, "", 0)
+    task, store = InductionTask("raw", {}, 0, EMBEDDED_MODEL, None, "", 2048), Store("memory://induction")
+    with pytest.raises(StorageError, match=r"memory://induction: node [\d.]+ sees another folder .* object store"):
+        list(induce([TraceWork("t", task, store, units)], None, RESOURCES))
+    assert store.names() == []
+
+
+def test_batches_report_what_they_wrote(tmp_path, cluster):
+    document = Document("d.md", "Nothing much. " * 400, "e" * 32)
+    units = plan_units(build_family("raw", {}), "raw", [document], TextTokenizer(EMBEDDED_MODEL).spans, "", 0)
+    task, store = InductionTask("raw", {}, 0, EMBEDDED_MODEL, None, "", 2048), Store(str(tmp_path))
+    TraceStore(store).append(Inducer(task).rows(units[:1], lambda asks: []))
+    batches = list(induce([TraceWork("t", task, store, units)], None, RESOURCES))
+    reported = {unit: Written(rows, batch.node) for batch in batches for unit, rows in batch.rows.items()}
+    assert reported.keys() == {unit.id for unit in units[1:]} and sum(batch.units for batch in batches) == len(units)
+    TraceStore(store).check_holds([unit.id for unit in units], reported)
+    [*parts] = tmp_path.glob("part-*")
+    parts[-1].unlink()
+    with pytest.raises(StorageError, match="missing"):
+        TraceStore(store).check_holds([unit.id for unit in units], reported)

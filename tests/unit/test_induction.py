@@ -15,7 +15,7 @@ from lpc_ray.induction.base import run_units
 from lpc_ray.induction.ss import PROMPTS, SEED_TYPES
 from lpc_ray.records import TOP_K, Trace
 from lpc_ray.storage import Store
-from lpc_ray.traces.store import TraceStore
+from lpc_ray.traces.store import TraceStore, Written
 from lpc_ray.traces.tokenise import Provenance, tokenise
 from tests.scripted import TEXT, render, reply, units_of
 from tests.tiny import rows
@@ -182,6 +182,42 @@ def test_a_batch_written_twice_is_there_once_and_a_real_duplicate_is_refused(tmp
     store.append(rows(2))
     with pytest.raises(DataError, match="occurs twice"):
         store.rows()
+
+
+def test_what_batches_report_must_be_what_the_store_holds(tmp_path):
+    """Two nodes that each write a folder of their own: rows of the second never reach the first's."""
+    made = rows(6)
+    here, there = TraceStore(Store(str(tmp_path / "a"))), TraceStore(Store(str(tmp_path / "b")))
+    here.append(made[:4])
+    there.append(made[4:])
+    units = sorted({row.unit for row in made})
+    reported = {
+        unit: Written(sum(row.unit == unit for row in made), f"node 10.77.0.{1 + (unit in there.units())}")
+        for unit in units
+    }
+    gone = len(there.units())
+    with pytest.raises(
+        StorageError, match=rf"got 4 rows, wanted the 6 .* {gone} units are missing, 0 .* node 10\.77\.0\.2\."
+    ):
+        here.check_holds(units, reported)
+    here.append(made[4:])
+    here.check_holds(units, reported)
+    with pytest.raises(StorageError, match="1 units are missing, 0 have other rows, and no batch reports them"):
+        here.check_holds([*units, "another"], reported)
+    more = {**reported, units[0]: dataclasses.replace(reported[units[0]], rows=9)}
+    with pytest.raises(StorageError, match="0 units are missing, 1 have other rows, written on node 10"):
+        here.check_holds(units, more)
+
+
+def test_a_part_is_read_once_for_its_units_and_new_ones_are_seen(tmp_path, monkeypatch):
+    store, other, read = TraceStore(Store(str(tmp_path))), TraceStore(Store(str(tmp_path))), []
+    whole = Store.read_bytes
+    monkeypatch.setattr(Store, "read_bytes", lambda self, name: read.append(name) or whole(self, name))
+    made = rows(6)
+    for start in range(3):
+        other.append(made[2 * start : 2 * start + 2])
+        assert store.units() == {row.unit for row in made[: 2 * start + 2]}
+    assert len(read) == 3
 
 
 def test_a_torn_part_is_refused_by_name(tmp_path):

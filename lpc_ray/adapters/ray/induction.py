@@ -8,7 +8,9 @@ is missing.
 
 import json
 import time
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -21,7 +23,7 @@ from lpc_ray.induction.base import Unit
 from lpc_ray.records import Ask, Chunk, Reply
 from lpc_ray.storage import Store
 from lpc_ray.traces.inducer import Inducer, InductionTask
-from lpc_ray.traces.store import TraceStore
+from lpc_ray.traces.store import SHARED, TraceStore
 
 
 @dataclass(frozen=True)
@@ -36,13 +38,17 @@ class TraceWork:
 
 @dataclass(frozen=True)
 class BatchDone:
-    """What became of one batch, and in which actor. `started` and `ended`: seconds since the epoch."""
+    """What became of one batch of `units` units, in which actor, on which node.
+
+    rows: unit → how many rows were written, dropped ones included; units that an earlier try has stored are left out.
+    started, ended: seconds since the epoch.
+    """
 
     traces: str
     actor: str
+    node: str
     units: int
-    kept: int
-    dropped: int
+    rows: dict[str, int]
     started: float
     ended: float
 
@@ -50,36 +56,48 @@ class BatchDone:
 class InductionActor:
     """Runs batches of units: many live generators, one engine call for all their pending asks.
 
-    homes: trace set id → how it is made and where it is stored. pool: None where no family asks anybody.
+    homes: trace set id → how it is made, where it is stored, and the mark by which that store is known to be the driver's.
+    pool: None where no family asks anybody.
     """
 
-    def __init__(self, homes: dict[str, tuple[InductionTask, Store]], pool: EnginePool | None):
+    def __init__(self, homes: dict[str, tuple[InductionTask, Store, str]], pool: EnginePool | None):
         self._name = ray.get_runtime_context().get_actor_id() or ""
+        self._node = f"node {ray.util.get_node_ip_address()}"
         self._homes = homes
         self._pool = pool
-        self._inducers: dict[str, Inducer] = {}
+        self._opened: dict[str, tuple[Inducer, TraceStore]] = {}
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         [key], [encoded] = batch["traces"], batch["units"]
-        task, folder = self._homes[key]
-        if key not in self._inducers:
-            self._inducers[key] = Inducer(task)
-        started = time.time()
-        store = TraceStore(folder)
-        done = store.units()
-        units = [unit for unit in map(_unit, json.loads(encoded)) if unit.id not in done]
-        rows, refused_as, refused_why = [], "", ""
+        started, units = time.time(), [_unit(row) for row in json.loads(encoded)]
+        written, refused_as, refused_why = Counter(), "", ""
         try:
-            rows = self._inducers[key].rows(units, self._generate)
+            inducer, store = self._open(str(key))
+            done = store.units()
+            rows = inducer.rows([unit for unit in units if unit.id not in done], self._generate)
             store.append(rows)
+            written = Counter(row.unit for row in rows)
         except errors.LPCError as error:
             # As a result: Ray Data would wrap the error in one of its own and lose it on the way.
             refusal = getattr(error, "cause", error)
             refused_as, refused_why = type(refusal).__name__, str(refusal)
-        kept = sum(row.drop_reason is None for row in rows)
-        finished = BatchDone(str(key), self._name, len(units), kept, len(rows) - kept, started, time.time())
-        columns = {**asdict(finished), "refused_as": refused_as, "refused_why": refused_why}
+        finished = BatchDone(str(key), self._name, self._node, len(units), dict(written), started, time.time())
+        columns = {
+            **asdict(finished),
+            "rows": json.dumps(written),
+            "refused_as": refused_as,
+            "refused_why": refused_why,
+        }
         return {name: [value] for name, value in columns.items()}
+
+    def _open(self, key: str) -> tuple[Inducer, TraceStore]:
+        """Raises: StorageError where this node's store is not the driver's."""
+        if key not in self._opened:
+            task, folder, mark = self._homes[key]
+            if not folder.exists(mark):
+                raise errors.StorageError(f"traces {folder}: {self._node} sees another folder than this job. {SHARED}")
+            self._opened[key] = Inducer(task), TraceStore(folder)
+        return self._opened[key]
 
     def _generate(self, asks: list[Ask]) -> list[Reply]:
         assert self._pool is not None, "a family asks a teacher, but says that it needs none"
@@ -90,7 +108,8 @@ def induce(work: list[TraceWork], pool: EnginePool | None, resources: InductionR
     """Run the units given, trace set by trace set; yields as batches finish.
 
     pool: may be None when no family among them needs a teacher.
-    Raises: what the family, the template or the engine refused, as the LPCError it was in the actor.
+    Raises: what the family, the template or the engine refused, as the LPCError it was in the actor; StorageError when an
+    actor's node does not see the stores given.
     """
     batches = [
         {"traces": one.traces, "units": json.dumps([asdict(unit) for unit in batch])}
@@ -99,9 +118,20 @@ def induce(work: list[TraceWork], pool: EnginePool | None, resources: InductionR
     ]
     if not batches:
         return
+    with ExitStack() as marks:
+        homes = {one.traces: (one.task, one.store, marks.enter_context(one.store.marked())) for one in work}
+        yield from _worked_off(batches, homes, pool, resources)
+
+
+def _worked_off(
+    batches: list[dict[str, str]],
+    homes: dict[str, tuple[InductionTask, Store, str]],
+    pool: EnginePool | None,
+    resources: InductionResources,
+) -> Iterator[BatchDone]:
     dataset = ray.data.from_items(batches, override_num_blocks=len(batches)).map_batches(
         InductionActor,
-        fn_constructor_args=({one.traces: (one.task, one.store) for one in work}, pool),
+        fn_constructor_args=(homes, pool),
         batch_size=1,
         num_cpus=resources.cpus,
         compute=ray.data.ActorPoolStrategy(size=min(resources.actors, len(batches))),
@@ -110,7 +140,7 @@ def induce(work: list[TraceWork], pool: EnginePool | None, resources: InductionR
         kind, message = row.pop("refused_as"), row.pop("refused_why")
         if kind:
             raise getattr(errors, kind)(message)
-        yield BatchDone(**row)
+        yield BatchDone(**{**row, "rows": json.loads(row["rows"])})
 
 
 def cut_batches(units: list[Unit], size: int) -> list[list[Unit]]:
