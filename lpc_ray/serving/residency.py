@@ -7,34 +7,21 @@ for it, and checked before anything is evicted for it.
 import asyncio
 import shutil
 import time
-import uuid
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Protocol
 
 from lpc_ray.serving.shelf import Resident, Shelf, Staged, TierCounts
+from lpc_ray.serving.staging import Source, Staging
 
 CONCURRENT_LOADS = 2
-
-
-class Source(Protocol):
-    """Where prefixes come from. Both methods block and are called in threads."""
-
-    def num_bytes(self, digest: str) -> int:
-        """Bytes that `load` will write. Raises: PrefixNotFoundError, ArtifactError, StorageError."""
-        ...
-
-    def load(self, digest: str, folder: Path) -> None:
-        """Write the prefix into the empty `folder`, checked. Raises: as `num_bytes`."""
-        ...
 
 
 class HostTier:
     """Belongs to one event loop and owns `folder`, which it empties at the start.
 
-    limit_bytes bounds what is resident; two loads in progress may stand beside it until they are installed, and the
-    spare of the next.
+    limit_bytes bounds what is resident, and so does the room there is at the start; two loads in progress may stand beside it
+    until they are installed, and the spare of the next. Where the file system is full nevertheless, idle prefixes go.
     patience_seconds: how long requests for resident prefixes may overtake one that waits for room.
     on_change: called after a prefix came or went.
     """
@@ -49,13 +36,14 @@ class HostTier:
         on_change: Callable[[], None] = lambda: None,
     ):
         self._shelf = Shelf(folder, limit_bytes, clock, on_change)
-        self._source, self._clock, self._patience = source, clock, patience_seconds
+        self._source, self._patience = source, patience_seconds
         self._loads: dict[str, asyncio.Task[None]] = {}
         self._releases: set[asyncio.Future[None]] = set()
         self._load_slots = asyncio.Semaphore(CONCURRENT_LOADS)
         self._door = asyncio.Lock()
         self._composing = asyncio.Lock()
         self._changed = asyncio.Condition()
+        self._staging = Staging(self._shelf, source, clock, self._changed)
         self._waiting_since: float | None = None
 
     @property
@@ -78,7 +66,7 @@ class HostTier:
     async def lease(self, digests: Iterable[str]) -> AsyncIterator[dict[str, Path]]:
         """Digest → folder of each prefix, all resident and safe from eviction until the block ends.
 
-        Raises: what the source raises; Refusal 503 when the prefixes cannot fit beside the pinned ones.
+        Raises: what the source raises; Refusal 503 when the prefixes cannot fit beside the pinned ones, or on the file system.
         """
         wanted = tuple(dict.fromkeys(digests))
         if not wanted:
@@ -169,16 +157,17 @@ class HostTier:
     async def _load(self, digests: tuple[str, ...], together: tuple[str, ...]) -> None:
         """Bring in `digests`; with `together`, see that all of those are resident at once, and hold them."""
         staged: Staged = {}
+        kept = set(together) | set(digests)
         try:
-            async with self._load_slots:
+            async with self._load_slots, self._staging.load():
                 for digest in digests:
-                    staged[digest] = await self._stage(digest)
+                    staged[digest] = await self._staging.stage(digest, kept)
                 async with self._door:
                     while True:
                         for digest in together:
                             if digest not in self._shelf and digest not in staged:
-                                staged[digest] = await self._stage(digest)
-                        await self._make_room(staged, set(together) | set(digests))
+                                staged[digest] = await self._staging.stage(digest, kept)
+                        await self._make_room(staged, kept)
                         if all(digest in self._shelf or digest in staged for digest in together):
                             break
                     self._shelf.install(staged)
@@ -186,19 +175,6 @@ class HostTier:
         finally:
             for path, _ in staged.values():
                 shutil.rmtree(path, ignore_errors=True)
-
-    async def _stage(self, digest: str) -> tuple[Path, Resident]:
-        started = time.perf_counter()
-        num_bytes = await asyncio.to_thread(self._source.num_bytes, digest)
-        self._shelf.refuse_if_never(num_bytes, {digest})
-        path = self._shelf.folder / f".loading-{uuid.uuid4().hex}"
-        path.mkdir()
-        try:
-            await asyncio.to_thread(self._source.load, digest, path)
-        except BaseException:
-            shutil.rmtree(path, ignore_errors=True)
-            raise
-        return path, Resident(num_bytes, time.perf_counter() - started, self._clock())
 
     async def _make_room(self, staged: Staged, kept: set[str]) -> None:
         """Wait until what is staged fits, then evict for it, never any of `kept`."""

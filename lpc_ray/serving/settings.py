@@ -15,7 +15,8 @@ class ServerSettings(Strict):
 
     model: Hugging Face id, local folder, or the embedded model; name: what clients call it (default: the last part).
     artifacts: store of LPCs by digest; registry: store of the handle table (default: beside the artifacts).
-    host_tier: local folder of the host tier, one subfolder per replica; host_tier_bytes: what each may hold.
+    host_tier: local folder of the host tier, one subfolder per replica (default: one of this user's own in /dev/shm);
+    host_tier_bytes: what each may hold.
     keys: key file; without one, only clients on this machine are served.
     require_gate: load only prefixes that passed the publish gate of their recipe.
     prefixes: handle → digest, loaded when the registry does not know the handle yet.
@@ -37,7 +38,7 @@ class ServerSettings(Strict):
     tool_call_parser: str | None = "hermes"
     artifacts: str = "runs/demo/artifacts"
     registry: str | None = None
-    host_tier: str = "/dev/shm/lpc_ray"
+    host_tier: str | None = None
     host_tier_bytes: int = Field(1 << 30, ge=1)
     keys: str | None = None
     require_gate: bool = False

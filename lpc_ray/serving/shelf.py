@@ -1,5 +1,6 @@
 """What the host tier holds: folders, their bytes, their users, and which may be evicted. Synchronous: no call waits."""
 
+import logging
 import shutil
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Set
@@ -35,7 +36,9 @@ Staged = dict[str, tuple[Path, Resident]]
 
 
 class Shelf:
-    """Prefixes in `folder`, least recently used first, at most `limit_bytes` of them; it empties the folder first.
+    """Prefixes in `folder`, least recently used first; it empties the folder first.
+
+    They may take `limit_bytes`, or what is free there at the start, when that is less (a line in the log says so).
 
     Held, pinned and doomed prefixes may be named before they are resident. on_change: called after one came or went.
     """
@@ -43,7 +46,7 @@ class Shelf:
     def __init__(self, folder: Path, limit_bytes: int, clock: Callable[[], float], on_change: Callable[[], None]):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        self.folder, self.limit_bytes, self.counts = folder, limit_bytes, TierCounts()
+        self.folder, self.limit_bytes, self.counts = folder, _limited(folder, limit_bytes), TierCounts()
         self.residents: OrderedDict[str, Resident] = OrderedDict()
         self.held: Counter[str] = Counter()
         self.pinned: set[str] = set()
@@ -86,10 +89,21 @@ class Shelf:
         for digest, resident in self.residents.items():
             if excess <= 0:
                 break
-            if self.held[digest] <= 0 and digest not in self.pinned | kept:
+            if self._is_idle(digest, kept):
                 found.append(digest)
                 excess -= resident.num_bytes
         return found if excess <= 0 else None
+
+    def oldest_idle(self, kept: Set[str]) -> str | None:
+        """The prefix to evict first: it has no user, and is neither pinned nor one of `kept`."""
+        return next((digest for digest in self.residents if self._is_idle(digest, kept)), None)
+
+    def in_use(self, kept: Set[str]) -> bool:
+        """Whether a prefix beside `kept` will be idle once its users have ended."""
+        return any(self.held[digest] > 0 and digest not in self.pinned | kept for digest in self.residents)
+
+    def _is_idle(self, digest: str, kept: Set[str]) -> bool:
+        return self.held[digest] <= 0 and digest not in self.pinned | kept
 
     def install(self, staged: Staged) -> None:
         """Move staged folders in; what came in meanwhile stays as it is."""
@@ -121,3 +135,15 @@ class Shelf:
                 f"{self.limit_bytes} bytes, of which {pinned} are pinned",
                 retry_after=30,
             )
+
+
+def _limited(folder: Path, limit_bytes: int) -> int:
+    free = shutil.disk_usage(folder).free
+    if free < limit_bytes:
+        logging.getLogger(__name__).warning(
+            "host tier %s: %d MiB are free there, fewer than the %d MiB of host_tier_bytes: it holds no more than that",
+            folder,
+            free >> 20,
+            limit_bytes >> 20,
+        )
+    return min(free, limit_bytes)

@@ -5,6 +5,7 @@ A spare is a file of zeros in the host tier's folder, beside the tier's limit an
 
 import logging
 import os
+import shutil
 import uuid
 from contextlib import suppress
 from pathlib import Path
@@ -19,8 +20,19 @@ def take_spare(tier: Path, target: Path) -> None:
         (tier / SPARE_FILE).rename(target)
 
 
+def drop_spare(tier: Path) -> bool:
+    """Give the memory of `tier`'s spare back; False when it has none."""
+    try:
+        (tier / SPARE_FILE).unlink()
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def make_spare(tier: Path, num_bytes: int) -> None:
     """See that `tier` has a spare for tensors of `num_bytes` and their header; without room for it, it has none."""
+    if shutil.disk_usage(tier).free < num_bytes + HEADER_BYTES:
+        return
     making = tier / f"{SPARE_FILE}-{uuid.uuid4().hex}"
     try:
         with open(making, "wb") as file:

@@ -15,6 +15,7 @@ from lpc_ray.errors import ConfigError
 from lpc_ray.home import settle
 from lpc_ray.report.files import REPORT
 from lpc_ray.run.folder import RunFolder
+from lpc_ray.serving.own_folder import check_root
 from lpc_ray.serving.settings import ServerSettings, server_settings
 from lpc_ray.serving.tenants import Keys
 from lpc_ray.storage import Store
@@ -51,6 +52,7 @@ def checked(args: dict[str, Any]) -> ServerSettings:
     if os.environ.get(DIRECT_STREAMING, "0") not in ("", "0"):
         raise ConfigError(f"{DIRECT_STREAMING} is set, wanted it unset: clients would reach the engine past all checks")
     settings = server_settings(args)
+    check_root(settings.host_tier)
     if settings.keys is not None:
         Keys(settings.keys)
     return settings

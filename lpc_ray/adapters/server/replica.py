@@ -1,11 +1,8 @@
 """One replica: vLLM behind Ray Serve's LLMServer, with a host tier of prefixes in front of it."""
 
 import asyncio
-import fcntl
-import shutil
 from collections.abc import AsyncIterator, Iterable
 from copy import deepcopy
-from pathlib import Path
 from typing import Any
 
 import prometheus_client
@@ -29,6 +26,7 @@ from lpc_ray.model.embedded import resolve_model
 from lpc_ray.model.identity import model_identity
 from lpc_ray.records import PrefixRef
 from lpc_ray.serving.metrics import TierMetrics
+from lpc_ray.serving.own_folder import own_folder
 from lpc_ray.serving.refusal import Refusal, refusal_of
 from lpc_ray.serving.registry import Entry, Registry
 from lpc_ray.serving.residency import HostTier
@@ -50,7 +48,7 @@ class PrefixServer(LLMServer):
         identity = model_identity(resolve_model(settings.model), settings.revision)
         self._source = ArtifactSource(Store(settings.artifacts), identity, settings.require_gate)
         self._replica = serve.get_replica_context().replica_id
-        folder = _own_folder(Path(settings.host_tier), self._replica.unique_id)
+        folder = own_folder(settings.host_tier, self._replica.unique_id)
         self._host = HostTier(folder, settings.host_tier_bytes, self._source, on_change=self._advertise)
         self._proven: set[str] = set()
         await super().__init__(llm_config)
@@ -222,28 +220,6 @@ class PrefixServer(LLMServer):
         client = _get_global_client()
         assert client is not None, "a replica runs in a process that knows Serve's controller"
         client.record_request_routing_info(info)
-
-
-def _own_folder(root: Path, name: str) -> Path:
-    """`root/name`, locked while this process lives; folders whose owner is dead are removed."""
-    root.mkdir(parents=True, exist_ok=True)
-    with open(root / "guard", "w") as guard:
-        fcntl.flock(guard, fcntl.LOCK_EX)
-        for path in root.glob("*.lock"):
-            with open(path) as lock:
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    continue
-                shutil.rmtree(path.with_suffix(""), ignore_errors=True)
-                path.unlink()
-        lock = open(root / f"{name}.lock", "w")  # noqa: SIM115  held, and so locked, until the process ends
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        _LOCKS.append(lock)
-    return root / name
-
-
-_LOCKS: list[Any] = []
 
 
 def _first_line(error: Exception) -> str:
