@@ -107,7 +107,7 @@ def test_actors_that_see_another_store_than_the_job_do_nothing(cluster):
     """`memory://` is a folder of each process's own, as a local path is of each node's own."""
     document = Document("d.md", "Nothing much. " * 400, "e" * 32)
     units = plan_units(build_family("raw", {}), "raw", [document], TextTokenizer(EMBEDDED_MODEL).spans, "", 0)
-    task, store = InductionTask("raw", {}, 0, EMBEDDED_MODEL, None, "", 2048), Store("memory://induction")
+    task, store = InductionTask("raw", {}, 0, EMBEDDED_MODEL, None, PromptFormat(""), 2048), Store("memory://induction")
     with pytest.raises(StorageError, match=r"memory://induction: node [\d.]+ sees another folder .* object store"):
         list(induce([TraceWork("t", task, store, units)], None, RESOURCES))
     assert store.names() == []
@@ -116,7 +116,7 @@ def test_actors_that_see_another_store_than_the_job_do_nothing(cluster):
 def test_batches_report_what_they_wrote(tmp_path, cluster):
     document = Document("d.md", "Nothing much. " * 400, "e" * 32)
     units = plan_units(build_family("raw", {}), "raw", [document], TextTokenizer(EMBEDDED_MODEL).spans, "", 0)
-    task, store = InductionTask("raw", {}, 0, EMBEDDED_MODEL, None, "", 2048), Store(str(tmp_path))
+    task, store = InductionTask("raw", {}, 0, EMBEDDED_MODEL, None, PromptFormat(""), 2048), Store(str(tmp_path))
     TraceStore(store).append(Inducer(task).rows(units[:1], lambda asks: []))
     batches = list(induce([TraceWork("t", task, store, units)], None, RESOURCES))
     reported = {unit: Written(rows, batch.node) for batch in batches for unit, rows in batch.rows.items()}
