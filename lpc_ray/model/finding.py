@@ -58,6 +58,8 @@ def _check_folder(model: str, folder: Path) -> None:
             if not (folder / name).exists():
                 raise ConfigError(f"{here}: {name} is missing, which {index} names")
         for name in [CONFIG, TOKENIZER, *files] if files else ():
+            if not (folder / name).is_file():
+                raise ConfigError(f"{here}: {name}: got a folder, pipe or device, wanted a file")
             if _starts_with(folder / name, _LFS):
                 raise ConfigError(f"{here}: {name}: got Git LFS's pointer, wanted the file itself (git lfs pull)")
         if files:

@@ -7,6 +7,7 @@ installed transformers builds the same model from; a field that a later transfor
 
 import copy
 import json
+import math
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -81,7 +82,7 @@ def plain(value: Any) -> Any:
         return {str(name): plain(inner) for name, inner in sorted(value.items(), key=str) if inner is not None}
     if isinstance(value, (list, tuple)):
         return [plain(inner) for inner in value]
-    if isinstance(value, float):
+    if isinstance(value, float) and math.isfinite(value):
         return int(value) if value.is_integer() else value
     return value if value is None or isinstance(value, (bool, int, str)) else str(value)
 

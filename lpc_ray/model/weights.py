@@ -119,13 +119,18 @@ def _header_bytes(file: Path) -> int:
 
 def _header(file: Path) -> dict[str, dict[str, Any]]:
     """Tensor name → dtype, shape, data_offsets."""
+    if not file.is_file():
+        raise ConfigError(f"{file}: got a folder, pipe or device, wanted a file")
     try:
         with open(file, "rb") as source:
             length = int.from_bytes(source.read(8), "little")
             header = json.loads(source.read(length)) if length <= _MAX_HEADER_BYTES else None
         entries = {name: entry for name, entry in header.items() if name != "__metadata__"}  # pyright: ignore
         for entry in entries.values():
-            _ = entry["dtype"] + "", tuple(entry["shape"]), tuple(int(one) for one in entry["data_offsets"])
+            numbers = [*entry["shape"], *entry["data_offsets"]]
+            if not isinstance(entry["dtype"], str) or any(type(one) is not int for one in numbers):
+                raise ValueError
+            _, _ = entry["data_offsets"]
     except (OSError, ValueError, AttributeError, KeyError, TypeError, RecursionError) as error:
         raise ConfigError(f"{file}: got no safetensors file") from error
     return entries

@@ -125,6 +125,7 @@ OTHER = {
     "a head of its own": ("weights_hash", _tensors(lambda ts: {**ts, "lm_head.weight": torch.zeros(97, 32)})),
     "rounded": ("weights_hash", _tensors(lambda ts: {name: one.bfloat16() for name, one in ts.items()})),
     "an epsilon": ("config_hash", _json("config.json", rms_norm_eps=1e-5)),
+    "no number at all": ("config_hash", _json("config.json", rms_norm_eps=float("nan"))),
     "an activation": ("config_hash", _json("config.json", hidden_act="gelu")),
     "quantised on loading": ("config_hash", _json("config.json", quantization_config={"quant_method": "fp8"})),
     "RoPE's base": ("rope", _json("config.json", rope_parameters={"rope_theta": 5000.0, "rope_type": "default"})),
@@ -275,6 +276,18 @@ def test_damaged_or_contradicting_weights_are_one_line(base, tmp_path):
     assert "cut short" in broken("short", _rewrite(WHOLE, lambda data: data[:-9]))
     assert "got no safetensors file" in broken("text", _rewrite(WHOLE, lambda data: b"version https://git-lfs"))
     assert "got no safetensors file" in broken("empty", _rewrite(WHOLE, lambda data: b""))
+
+    def header(**entry):
+        text = json.dumps({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8], **entry}}).encode()
+        return _rewrite(WHOLE, lambda _: len(text).to_bytes(8, "little") + text + bytes(8))
+
+    def pipe(folder):
+        (folder / WHOLE).unlink()
+        os.mkfifo(folder / WHOLE)
+
+    for number, entry in enumerate(({"data_offsets": ["0", "8"]}, {"shape": [float("nan")]}, {"dtype": 3})):
+        assert "got no safetensors file" in broken(f"header{number}", header(**entry))
+    assert "got a folder, pipe or device" in broken("pipe", pipe)
     outside = json.dumps({"weight_map": {"a": "../base/model.safetensors"}}).encode()
     assert "wanted names of files beside it" in broken("outside", lambda f: (f / INDEX).write_bytes(outside))
     assert "no index of weight files" in broken("list", lambda folder: (folder / INDEX).write_text("[]"))

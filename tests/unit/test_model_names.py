@@ -80,6 +80,12 @@ def test_a_folder_that_holds_no_whole_model_is_refused_with_what_it_lacks(folder
     assert "model-00001-of-00002.safetensors is missing" in changed(shards)
     pointer = changed(lambda other: (other / "model.safetensors").write_text(LFS))
     assert "model.safetensors: got Git LFS's pointer" in pointer
+
+    def pipe(other):
+        (other / "tokenizer.json").unlink()
+        os.mkfifo(other / "tokenizer.json")
+
+    assert "tokenizer.json: got a folder, pipe or device" in changed(pipe)
     assert "got a file" in _refused(folder / "model.safetensors")
 
 
