@@ -140,3 +140,5 @@ def _show(plan: Plan, run: RunFolder) -> None:
 def _show_left_out(plan: Plan) -> None:
     for line in in_words(plan.left_out):
         print(f"left out     {printable(line)}", flush=True)
+    for line in plan.doubts:
+        print(f"doubtful     {printable(line)}", flush=True)

@@ -6,6 +6,8 @@ from typing import Any
 from lpc_ray.run.plan import Plan
 from lpc_ray.sources.folder import in_words
 
+_DOUBTS = 10  # shown in a report's head
+
 
 def run_facts(plan: Plan, when: Callable[[], str]) -> dict[str, Any]:
     """What was run, for the head of the report."""
@@ -13,6 +15,7 @@ def run_facts(plan: Plan, when: Callable[[], str]) -> dict[str, Any]:
     return {
         "document": ", ".join(document.name for document in plan.documents),
         **({"left out of the source": "; ".join(in_words(plan.left_out))} if plan.left_out else {}),
+        **({"doubtful: held-out questions in the source": doubts_in_words(plan.doubts)} if plan.doubts else {}),
         "document tokens": len(plan.source_ids),
         "model": recipe.model.id,
         "dtype": recipe.model.dtype,
@@ -29,6 +32,12 @@ def run_facts(plan: Plan, when: Callable[[], str]) -> dict[str, Any]:
         "protocol": plan.protocol,
         "made": when(),
     }
+
+
+def doubts_in_words(doubts: list[str]) -> str:
+    """The first of the doubtful cases, and how many more there are."""
+    more = [f"and {len(doubts) - _DOUBTS} more"] if len(doubts) > _DOUBTS else []
+    return "; ".join([*doubts[:_DOUBTS], *more])
 
 
 def _cases(plan: Plan) -> str:

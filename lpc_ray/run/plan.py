@@ -19,6 +19,7 @@ from lpc_ray.model.tokenizer import TextTokenizer
 from lpc_ray.prefix.starts import Starts, read_starts
 from lpc_ray.records import Case, Document
 from lpc_ray.run.arms import Arm, TraceSet, arms, fingerprint
+from lpc_ray.run.leakage import check_family, check_sources
 from lpc_ray.run.prompts import check_families, check_vocabulary, longest_prompt
 from lpc_ray.serving.observed import observed_requests
 from lpc_ray.sources.documents import read_sources
@@ -30,16 +31,14 @@ from lpc_ray.verification import build_benchmark
 from lpc_ray.verification.base import Benchmark, protocol_of
 from lpc_ray.verification.off_source import OffSourceBenchmark
 from lpc_ray.verification.off_source import load as load_off_source
-from lpc_ray.verification.short_answer import normalise
 
-LONG_QUESTION = 4
 ADAPTERS = "lpc_ray.adapters"  # whose modules are looked up by name and not imported here
 
 
 @dataclass(frozen=True)
 class Plan:
     """What a job will do. `starts.source_ids`: the source's token ids, documents in order. `left_out`: what its folders hold
-    besides.
+    besides. `doubts`: a line on each held-out case that the source may ask in other words.
     """
 
     config: JobConfig
@@ -52,6 +51,7 @@ class Plan:
     starts: Starts
     arms: list[Arm]
     protocol: str
+    doubts: list[str]
     tokenizer: TextTokenizer
     template: ChatTemplate
 
@@ -175,7 +175,8 @@ def make_plan(config: JobConfig, unsandboxed: bool = False) -> Plan:
     benchmark = build_benchmark(recipe.verification)
     benchmark = benchmark.without_sandbox() if unsandboxed else benchmark
     for name, family in families.items():
-        check_no_held_out_case(name, family, benchmark.cases)
+        check_family(name, family, benchmark)
+    doubts = check_sources(documents, benchmark)
     tokenizer = TextTokenizer(recipe.model.id, recipe.model.revision)
     template = tokenizer.chat(PromptFormat(**dict(recipe.prompt)))
     check_families(families, template)
@@ -209,6 +210,7 @@ def make_plan(config: JobConfig, unsandboxed: bool = False) -> Plan:
         starts=starts,
         arms=found,
         protocol=protocol,
+        doubts=doubts,
         tokenizer=tokenizer,
         template=template,
     )
@@ -248,23 +250,6 @@ def _check_same_model(recipe: Recipe, earlier: list[tuple[str, Store, str]]) -> 
     model = model_identity(resolve_model(recipe.model.id), recipe.model.revision)
     for where, store, digest in earlier:
         check_same(stored_manifest(store / ARTIFACTS, digest).identity, model, where)
-
-
-def check_no_held_out_case(name: str, family: Family, cases: tuple[Case, ...]) -> None:
-    """Raises: DataError. A question of few words is looked for as a whole text, a longer one also inside a text."""
-    held_out = {_folded(case.question): case.id for case in cases if case.split == "held_out"}
-    for text in family.given_texts():
-        folded = _folded(text)
-        for question, case in held_out.items():
-            if question == folded or (question.count(" ") >= LONG_QUESTION - 1 and f" {question} " in f" {folded} "):
-                raise DataError(
-                    f"recipe.induction.families.{name}: got the question of held-out case {case!r} ({text[:200]!r}), wanted "
-                    "texts without a question that verification holds out"
-                )
-
-
-def _folded(text: str) -> str:
-    return " ".join(normalise(text))
 
 
 def _check_report(report: ReportConfig) -> None:

@@ -80,6 +80,11 @@ def prompt(question: str) -> str:
     return f"{question}\n\n{INSTRUCTION}"
 
 
+def question_of(prompt: str) -> str:
+    """The question in a prompt."""
+    return prompt.removesuffix(f"\n\n{INSTRUCTION}")
+
+
 def demonstrations(problems: list[Problem]) -> str:
     """Problems and solutions as one text, for initializers and for the in-context baselines."""
     return "\n\n".join(f"Question: {problem.question}\nAnswer: {problem.solution}" for problem in problems)

@@ -125,3 +125,8 @@ def prompt(question: Question) -> str:
     """The question as it is asked: options A to E, and the form of the answer."""
     options = "\n".join(f"{letter}. {text}" for letter, text in zip(LETTERS, question.options, strict=True))
     return f"{question.text}\n\n{options}\n\nGive the letter of the one correct option in tags: <answer>letter</answer>"
+
+
+def question_of(prompt: str) -> str:
+    """The question in a prompt, without its options."""
+    return prompt.rsplit("\n\n", 2)[0]

@@ -55,6 +55,10 @@ class Benchmark(ABC):
         question = Message(role="user", content=case.question)
         return with_system([question], system if document is None else document)
 
+    def asked(self, case: Case) -> str:
+        """What a case asks, without the form that its answer is to have."""
+        return case.question
+
     def added_tokens(self, max_tokens: int) -> int:
         """By how many tokens a later ask of an examination may be longer than the first."""
         return 0

@@ -15,7 +15,7 @@ from lpc_ray.config.loading import Strict
 from lpc_ray.errors import DataError
 from lpc_ray.model.thinking import said
 from lpc_ray.records import Ask, Case, digest_of
-from lpc_ray.sources.gsm8k import Problem, last_number, marked_number, prompt, read_problems
+from lpc_ray.sources.gsm8k import Problem, last_number, marked_number, prompt, question_of, read_problems
 from lpc_ray.verification.base import Benchmark, Examination, judged, rows_of
 
 SCORER = "gsm8k/4"
@@ -35,6 +35,9 @@ class GSM8K(Benchmark):
 
     def identity(self) -> list[Any]:
         return [SCORER, rows_of(self.cases)]
+
+    def asked(self, case: Case) -> str:
+        return question_of(case.question)
 
     def examine(self, case: Case, ask: Ask) -> Examination:
         [reply] = yield [ask]

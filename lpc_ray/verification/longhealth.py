@@ -16,7 +16,7 @@ from lpc_ray.config.loading import Distinct, Strict
 from lpc_ray.errors import DataError
 from lpc_ray.model.thinking import said
 from lpc_ray.records import Ask, Case, digest_of
-from lpc_ray.sources.longhealth import LETTERS, Patient, prompt, read_patients
+from lpc_ray.sources.longhealth import LETTERS, Patient, prompt, question_of, read_patients
 from lpc_ray.verification.base import Benchmark, Examination, judged, rows_of
 
 SCORER = "longhealth/3"
@@ -59,6 +59,9 @@ class LongHealth(Benchmark):
 
     def identity(self) -> list[Any]:
         return [SCORER, rows_of(self.cases)]
+
+    def asked(self, case: Case) -> str:
+        return question_of(case.question)
 
     def examine(self, case: Case, ask: Ask) -> Examination:
         [reply] = yield [ask]

@@ -65,6 +65,9 @@ class SkillsBench(Benchmark):
         limits = [[rule.seconds, rule.memory_bytes] for rule in (self.rules.program, self.rules.tests)]
         return [SCORER, rows_of(self.cases), self.digests, self.attempts, limits]
 
+    def asked(self, case: Case) -> str:
+        return self.tasks[case.id].instruction
+
     def caveats(self) -> list[str]:
         untested = "got no tests (test_*.py), so its outcomes will be empty: they are not scored"
         lines = [f"task {name}: {untested}" for name, task in self.tasks.items() if task.tests is None]

@@ -25,10 +25,12 @@ from lpc_ray.records import Case
 from lpc_ray.run.arms import arms, fingerprint
 from lpc_ray.run.baselines import prompt_baselines, untrained
 from lpc_ray.run.facts import run_facts
-from lpc_ray.run.plan import check_no_held_out_case, make_plan
+from lpc_ray.run.leakage import check_family
+from lpc_ray.run.plan import make_plan
 from lpc_ray.sources.documents import read_documents
 from lpc_ray.sources.text import parse_json, read_rows
 from lpc_ray.storage import Store
+from lpc_ray.verification.short_answer import ShortAnswer
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE = {
@@ -210,8 +212,8 @@ def test_a_held_out_question_is_found_wherever_a_family_reads_it(monkeypatch, tm
         settings = {"paths": [str(path)]}
     cases = (Case("h", "What is the gate code?", ("4718",), "held_out"), Case("s", "Why?", ("x",), "held_out"))
     with pytest.raises(DataError, match=f"families.{family}: got the question of held-out case 'h'"):
-        check_no_held_out_case(family, build_family(family, settings), cases)
-    check_no_held_out_case(family, build_family(family, settings), cases[1:])
+        check_family(family, build_family(family, settings), ShortAnswer(cases))
+    check_family(family, build_family(family, settings), ShortAnswer(cases[1:]))
 
 
 @pytest.mark.parametrize(
