@@ -15,7 +15,7 @@ from lpc_ray.records import Message
 
 _PROBE = "zq7probe"
 _EMPTY_FIRST = re.compile(rf"\A(?:{OPENS.pattern})\s*(?:{CLOSES.pattern})\s*(?={OPENS.pattern})", re.IGNORECASE)
-_SWITCHES = ("enable_thinking", "thinking")
+SWITCHES = ("enable_thinking", "thinking")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class ChatTemplate:
     @cached_property
     def switch(self) -> str | None:
         """The template's variable that switches thinking; None where none does."""
-        for name in _SWITCHES:
+        for name in SWITCHES:
             if self._text([_user("x")], True, **{name: True}) != self._text([_user("x")], True, **{name: False}):
                 return name
         return None
@@ -149,7 +149,7 @@ class ChatTemplate:
     def _switched(self, thinking: bool, field: str) -> dict[str, bool]:
         if self.switch is None:
             raise ConfigError(
-                f"{field}: {self._where}'s chat template has no switch {' or '.join(_SWITCHES)}; leave {field} out"
+                f"{field}: {self._where}'s chat template has no switch {' or '.join(SWITCHES)}; leave {field} out"
             )
         return {self.switch: thinking}
 

@@ -11,17 +11,21 @@ from lpc_ray.sources.skillsbench import is_skill
 
 @dataclass(frozen=True)
 class Origin:
-    """recipe: the fingerprint; source: a digest of the documents in order; kinds: of each family's trained prefixes."""
+    """recipe: the fingerprint; source: a digest of the documents in order; kinds: of each family's trained prefixes.
+    prompt: how the recipe has prompts put, which a server follows.
+    """
 
     recipe: str
     source: str
     kinds: dict[str, Kind]
+    prompt: dict[str, Any]
 
     def untrained(self, start: dict[str, Any]) -> dict[str, Any]:
         """Kind and provenance of a prefix as its initializer, whose record is `start`, has made it: the same for every arm
         that begins with it, so that it makes no difference which of them publishes it first. It has cost nothing yet.
         """
-        provenance = {"recipe": self.recipe, "source": self.source, **start, "optimizer_steps": 0}
+        origin = {"recipe": self.recipe, "source": self.source, "prompt": self.prompt}
+        provenance = {**origin, **start, "optimizer_steps": 0}
         return {"kind": "kv_prefix", "provenance": provenance}
 
     def description(
@@ -45,4 +49,5 @@ def origin_of(plan: Plan) -> Origin:
     kinds: dict[str, Kind] = {
         name: "reasoncache" if family.has_traces() else induced for name, family in plan.families.items()
     }
-    return Origin(plan.fingerprint, digest_of([document.digest for document in plan.documents]), kinds)
+    prompt = plan.config.recipe.prompt.model_dump(mode="json")
+    return Origin(plan.fingerprint, digest_of([document.digest for document in plan.documents]), kinds, prompt)

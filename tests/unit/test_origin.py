@@ -17,6 +17,7 @@ from lpc_ray.verification.outcomes import Answerer, OutcomeStore
 from tests.tiny import tiny_identity, tiny_model
 
 ROOT = Path(__file__).resolve().parents[2]
+PROMPT = {"system": "", "thinking": False}
 START = {"initializer": "first_k", "seed": 3}
 
 
@@ -58,20 +59,31 @@ def test_source_and_recipe_are_named_by_what_they_hold(tmp_path):
 
 
 def test_before_its_first_step_a_prefix_is_its_starts_whichever_arm_publishes_it():
-    origin = Origin("r", "s", {"ss": "cartridge", "curated": "reasoncache"})
+    origin = Origin("r", "s", {"ss": "cartridge", "curated": "reasoncache"}, PROMPT)
     trained = {"induction": "ss", "objective": "kl", "arm": "a"}
     first = origin.description(START, 0, "ss", trained, {"training_seconds": 0.0})
     second = origin.description(START, 0, "curated", {**trained, "arm": "b"}, {"trace_generation_seconds": 9.0})
     assert first == second == origin.untrained(START)
-    assert first == {"kind": "kv_prefix", "provenance": {"recipe": "r", "source": "s", "optimizer_steps": 0, **START}}
+    assert first == {
+        "kind": "kv_prefix",
+        "provenance": {"recipe": "r", "source": "s", "prompt": PROMPT, "optimizer_steps": 0, **START},
+    }
 
 
 def test_a_trained_prefix_names_its_recipe_source_start_traces_and_costs():
-    origin = Origin("r", "s", {"ss": "cartridge", "curated": "reasoncache"})
+    origin = Origin("r", "s", {"ss": "cartridge", "curated": "reasoncache"}, PROMPT)
     found = origin.description(START, 8, "curated", {"traces": "t", "objective": "ntp"}, {"training_seconds": 2.5})
     assert found == {
         "kind": "reasoncache",
-        "provenance": {"recipe": "r", "source": "s", "optimizer_steps": 8, "traces": "t", "objective": "ntp", **START},
+        "provenance": {
+            "recipe": "r",
+            "source": "s",
+            "prompt": PROMPT,
+            "optimizer_steps": 8,
+            "traces": "t",
+            "objective": "ntp",
+            **START,
+        },
         "costs": {"training_seconds": 2.5},
     }
 

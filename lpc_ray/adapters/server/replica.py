@@ -21,6 +21,7 @@ from vllm.v1.engine.exceptions import EngineDeadError
 
 from lpc_ray.adapters.server.responses import unavailable
 from lpc_ray.adapters.server.source import ArtifactSource
+from lpc_ray.adapters.vllm.as_trained import as_trained
 from lpc_ray.errors import ArtifactError, LPCError
 from lpc_ray.model.embedded import resolve_model
 from lpc_ray.model.identity import model_identity
@@ -119,7 +120,8 @@ class PrefixServer(LLMServer):
         request.cache_salt = rewriting.cache_salt
         request.kv_transfer_params = transfer = rewriting.transfer_params
         if kind == "chat":
-            rendered = await self._vllm._oai_serving_chat.online_renderer.render_chat(copy)
+            renderer = as_trained(self._vllm._oai_serving_chat.online_renderer, [request, copy], rewriting.prefixes)
+            rendered = await renderer.render_chat(copy)
             inputs = rendered[1] if isinstance(rendered, tuple) else rendered
         else:
             inputs = await self._vllm._oai_serving_completion.online_renderer.render_completion(copy)
