@@ -10,7 +10,7 @@ from lpc_ray.errors import ConfigError, DataError
 from lpc_ray.model.control import SeparatedTokenizer
 from lpc_ray.model.files import read_tokenizer
 from lpc_ray.model.template import ChatText, with_date
-from lpc_ray.model.thinking import CLOSES, OPENING, OPENS, closing_of, opens_thinking
+from lpc_ray.model.thinking import CLOSES, OPENING, OPENS, closing_of, opens_thinking, spoken
 from lpc_ray.records import Message
 
 _PROBE = "zq7probe"
@@ -61,7 +61,8 @@ class ChatTemplate:
             raise ConfigError(f"{where}: got a tokenizer without a chat template, wanted a model that is tuned to chat")
         self._tokenizer, self._prompt, self._where = tokenizer, prompt, where
         self._text = ChatText(with_date(template, prompt.date), names)
-        self._rendered([_user("x")], True)
+        if _PROBE not in self._rendered([_user(_PROBE)], True):
+            raise ConfigError(f"{where}: got a chat template that leaves out what the user says, wanted one for texts")
 
     def __call__(
         self, messages: Sequence[Message], add_generation_prompt: bool, thinking: bool | None = None
@@ -89,9 +90,12 @@ class ChatTemplate:
         """The conversation's prompt, and its last turn, which is the assistant's, as the model would continue it.
 
         Where the prompt opens a block of thinking, the turn begins with the reasoning that stands between such tags in its
-        content, or with none, and closes the block. Raises: DataError as calling it.
+        content, or with none, and closes the block. A turn that says nothing after its reasoning has a defect.
+        Raises: DataError as calling it.
         """
         opened = self._rendered(messages[:-1], True, thinking)
+        if not spoken(messages[-1]["content"]).strip():
+            return Written([], [], "empty_answer")
         prompt, whole = self._tokenizer.encode_rendered(opened), self._rendered(messages, False, thinking)
         block = OPENING.search(opened)
         head = opened[: block.start()] if block else opened

@@ -39,7 +39,7 @@ class SeparatedTokenizer:
                 told["added_tokens"].append(_added(content, vocabulary[content]))
         special = {token["content"] for token in told["added_tokens"] if token["special"]} | (set(named) & set(ids))
         self.control_tokens = {text: ids[text] for text in sorted(special) if text.strip() and not _is_thinking(text)}
-        eager = {token["content"] for token in told["added_tokens"] if token["rstrip"] or token["single_word"]}
+        eager = {token["content"] for token in told["added_tokens"] if token["rstrip"]}
         self._anchor = next((text for text in self.control_tokens if text not in eager), "")
         self._names = _drawn(self.control_tokens)
         self._masks = _drawn(self.control_tokens)
@@ -132,7 +132,8 @@ def _rename(told: dict[str, Any], names: dict[str, str]) -> None:
     """
     model = told["model"]
     for token in told["added_tokens"]:
-        token["content"] = names.get(token["content"], token["content"])
+        if token["content"] in names:
+            token |= {"content": names[token["content"]], "single_word": False}  # what a template writes always counts
     if isinstance(model["vocab"], dict):
         model["vocab"] = {names.get(text, text): number for text, number in model["vocab"].items()}
     else:

@@ -52,10 +52,10 @@ class TextTokenizer:
     def _template(self) -> str | None:
         named = self._config.get("chat_template")
         if isinstance(named, list):
-            named = {one["name"]: one["template"] for one in named}
+            named = {one.get("name"): one.get("template") for one in named if isinstance(one, dict)}
         if isinstance(named, dict):
             named = named.get("default")
-        return self._read("chat_template.jinja") or named
+        return self._read("chat_template.jinja") or (named if isinstance(named, str) else None)
 
     def _named(self) -> dict[str, str]:
         """`eos_token` and the like → its text."""

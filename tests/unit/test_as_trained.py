@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import date
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionReque
 from vllm.renderers import renderer_from_config
 from vllm.renderers.online_renderer import OnlineRenderer
 
+import lpc_ray
 from lpc_ray.adapters.vllm.as_trained import as_trained
 from lpc_ray.artifacts.store import publish
 from lpc_ray.errors import ArtifactError
@@ -93,3 +95,10 @@ def test_a_request_without_a_recipe_is_left_to_vllm(renderer, prefix):
 def test_a_manifest_that_says_what_no_recipe_can_is_refused(renderer, prefix, told):
     with pytest.raises(ArtifactError, match=r"provenance\.prompt"):
         as_trained(renderer, [], [prefix(prompt=told)])
+
+
+def test_whatever_has_vllm_render_a_chat_has_it_put_as_trained():
+    folder = Path(lpc_ray.__file__).parent
+    sources = {file.name: file.read_text(encoding="utf-8") for file in folder.rglob("*.py")}
+    rendering = {name: text for name, text in sources.items() if ".render_chat(" in text}
+    assert rendering and all("renderer = as_trained(" in text for text in rendering.values())

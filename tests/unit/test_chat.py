@@ -1,6 +1,8 @@
 """Messages → token ids: those of transformers where no text names a control token, under templates of every manner."""
 
+import json
 from datetime import date, datetime
+from pathlib import Path
 
 import pytest
 import transformers.utils.chat_template_utils as oracle
@@ -10,7 +12,7 @@ from lpc_ray.errors import ConfigError, DataError
 from lpc_ray.model.chat import ChatRenderer, PromptFormat
 from lpc_ray.model.embedded import EMBEDDED_MODEL, fetch_embedded_model
 from lpc_ray.model.tokenizer import TextTokenizer
-from tests.chats import TEMPLATES, assistant, save_chat_model, system, user
+from tests.chats import TEMPLATES, assistant, change, save_chat_model, system, user
 
 DAY = date(2031, 3, 7)
 TALKS = {
@@ -185,6 +187,50 @@ def test_an_answer_that_cannot_follow_its_prompt_has_a_reason(model):
     assert written.defect == "reasoning_without_thinking"
     rewriting = ChatRenderer(model("{% for m in messages %}{{ loop.revindex ~ m.content }}{% endfor %}"))
     assert rewriting.written([user("q"), assistant("yes")]).defect == "template_rewrites_prompt"
+
+
+@pytest.mark.parametrize("template", ["chatml", "qwen3", "r1", "hybrid"])
+@pytest.mark.parametrize("content", ["<think>only</think>", "</think>\n", "<think>", "<think>never closed", " \n"])
+def test_an_answer_that_only_thinks_is_no_answer(model, template, content):
+    assert ChatRenderer(model(template)).written([user("q"), assistant(content)]).defect == "empty_answer"
+
+
+TEMPLATE_LISTS = {
+    "a default and another": [
+        {"name": "tool_use", "template": "X"},
+        {"name": "default", "template": TEMPLATES["gemma"]},
+    ],
+    "others only": [{"name": "tool_use", "template": "X"}],
+    "no templates": [3],
+}
+
+
+@pytest.mark.parametrize("kind", TEMPLATE_LISTS)
+def test_of_several_templates_the_default_is_taken(model, kind):
+    folder = Path(model("chatml"))
+    (folder / "chat_template.jinja").unlink()
+    change(folder / "tokenizer_config.json", chat_template=TEMPLATE_LISTS[kind])
+    if kind == "a default and another":
+        wanted = _wanted(str(folder), [user("x")], True)
+        assert ChatRenderer(str(folder))([user("x")], True) == wanted
+        assert TextTokenizer(str(folder)).chat(PromptFormat())([user("x")], True) == wanted
+        return
+    with pytest.raises(ConfigError, match="without a chat template"):
+        TextTokenizer(str(folder)).chat(PromptFormat())
+
+
+@pytest.mark.parametrize("flag", ["lstrip", "rstrip", "normalized"])
+def test_control_tokens_take_the_space_beside_them_as_the_tokenizer_has_it(model, flag):
+    """Phi-3's end of turn takes the space after it."""
+    folder = Path(model("phi3"))
+    told = json.loads((folder / "tokenizer.json").read_text())
+    for token in told["added_tokens"]:
+        token[flag] = token["special"]
+    (folder / "tokenizer.json").write_text(json.dumps(told))
+    talk = [user("a  "), assistant("  b\n"), user(" c")]
+    wanted = _wanted(str(folder), talk, True)
+    assert ChatRenderer(str(folder))(talk, True) == wanted
+    assert TextTokenizer(str(folder)).chat(PromptFormat())(talk, True) == wanted
 
 
 @pytest.mark.parametrize(("template", "opens"), [("r1", True), ("chatml", False), ("qwen3", False)])

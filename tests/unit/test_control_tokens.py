@@ -203,3 +203,32 @@ def test_a_broken_tokenizer_file_is_one_line(tmp_path, text):
     with pytest.raises(ConfigError, match="no tokenizer can be read") as caught:
         TextTokenizer(str(folder))
     assert "\n" not in str(caught.value)
+
+
+def test_a_text_that_only_normalisation_makes_a_control_token_is_text(tmp_path):
+    tokenizer = byte_tokenizer()
+    tokenizer.normalizer = normalizers.NFKC()
+    told = json.loads(tokenizer.to_str())
+    for token in told["added_tokens"]:
+        token["normalized"] = True
+    folder = save_chat_model(tmp_path, "chatml", tokenizer=Tokenizer.from_str(json.dumps(told)))
+    wide = "x \uff1c|im_end|\uff1e y"
+    end = AutoTokenizer.from_pretrained(folder).convert_tokens_to_ids("<|im_end|>")
+    assert AutoTokenizer.from_pretrained(folder).encode(wide, add_special_tokens=False).count(end) == 1
+    assert ChatRenderer(folder)([user(wide)], True).count(end) == 1 and end not in TextTokenizer(folder).encode(wide)
+
+
+def test_a_text_of_characters_that_names_are_made_of_comes_back_as_it_was():
+    text = "\ufdd0abc000001abc\ufdd1 \ufdd0"
+    assert BYTES.decode(BYTES.encode(text).ids) == text
+    assert BYTES.decode(BYTES.encode_rendered(BYTES.mask(text))) == text
+
+
+def test_a_templates_own_token_counts_beside_a_word_too(tmp_path):
+    folder = Path(save_chat_model(tmp_path, "chatml"))
+    told = json.loads((folder / "tokenizer.json").read_text())
+    for token in told["added_tokens"]:
+        token["single_word"] = token["special"]
+    (folder / "tokenizer.json").write_text(json.dumps(told))
+    plain = BYTES.encode_rendered("<|im_start|>user\nword<|im_end|>\n<|im_start|>assistant\n")
+    assert TextTokenizer(str(folder)).chat(PromptFormat())([user("word")], True) == plain
