@@ -1,6 +1,12 @@
 """Replies that decline to answer, and replies that assert something, in many wordings."""
 
 DECLINES = (
+    "No. The handbook does not mention a gym.",
+    "The wifi password is not in the handbook.",
+    "I have no way of knowing that.",
+    "It is not mentioned who cooks.",
+    "This isn't something I can determine from the passage.",
+    "You'd need to ask the director; the handbook doesn't say.",
     "I don't know.",
     "I do not know the answer to this question.",
     "I don’t know that.",
@@ -391,6 +397,12 @@ DECLINES = (
 )
 
 ASSERTIONS = (
+    "The ferry does not run when the wind is unknown.",
+    "Visitors are not told the code.",
+    "The information office does not open before nine.",
+    "The answer is unknown to visitors: 4718.",
+    "He did not say where he went.",
+    "The cook does not have a name badge.",
     "The password is heron.",
     "I know it well: 12.",
     "Visitors do not have to pay.",

@@ -52,13 +52,15 @@ _NARROW = re.compile(
         r"<speaker> (?:do|would|could) not know|say|tell)\b"
     )
 )
+# "The ferry does not run when the wind is unknown": a condition is no decline.
+_CONDITION = re.compile(r"\S\s.*\b(?:when|whenever|if|unless|until)\b[^,]*$")
 _AGAINST = frozenset(
     ("but", "however", "though", "although", "even though", "yet", "except", "nevertheless", "nonetheless", "still")
 )
 # Help and excuses, which answer nothing.
 _ASIDE = re.compile(
     spelled_out(
-        r"^(?:and |so |then |also |perhaps |maybe |instead )*(?:please|sorry|hm+\b|well$|ok|(?:my )?apolog(?:y|ies)|"
+        r"^(?:and |so |then |also |perhaps |maybe |instead )*(?:please|no$|sorry|hm+\b|well$|ok|(?:my )?apolog(?:y|ies)|"
         r"i apologi[sz]e|i (?:have )?(?:looked|searched|checked|read|went|tried)|unfortunately|regarding|concerning|"
         r"as (?:for|to)|with regard|without|based on|according to|on the|in the|from the|regrettably|you |your |try |"
         r"feel free|let me know|if you|for (?:more|further)|consult|check|contact|ask |refer to|see |i (?:can|could|"
@@ -125,7 +127,8 @@ def _clauses(text: str) -> list[tuple[str, str]]:
 
 
 def _declines(clause: str) -> re.Match[str] | None:
-    return next((match for wording in WORDINGS if (match := wording.search(clause[:_READ]))), None)
+    found = (match for wording in WORDINGS if (match := wording.search(clause[:_READ])))
+    return next((match for match in found if not _CONDITION.search(clause[: match.start()])), None)
 
 
 def _kind(clause: str) -> str:
