@@ -290,6 +290,10 @@ def test_a_payload_that_says_another_number_of_tokens_than_it_holds_is_refused(t
 
 def test_a_cartridges_file_an_adapter_and_a_skill_hold_the_tokens_they_say(tmp_path):
     keys, values = _prefix()
+    pairs = list(zip(keys.unbind(), values.unbind(), strict=True))
+    torch.save({"kv_data": pairs, "frozen_tokens": P + 1}, tmp_path / "b.pt")
+    with pytest.raises(ArtifactError, match="b.pt: states 8 as frozen_tokens, wanted 0 to the 7 tokens that it holds"):
+        read_foreign(tmp_path / "b.pt", "knlp", IDENTITY)
     for said in ({"num_tokens": P - 2}, {"num_frozen_tokens": 1}):
         torch.save({**_cartridge(keys, values, 2), **said}, tmp_path / "a.pt")
         with pytest.raises(ArtifactError, match="a.pt: holds . tokens, wanted the . that it states as num_"):

@@ -87,6 +87,10 @@ def check_stated_tokens(stated: Mapping[Any, Any], tokens: int, frozen: int | No
 
     frozen: of these; None: the format does not say which.
     """
+    for name in _FROZEN_COUNTS if frozen is None else ():
+        said = stated.get(name)
+        if isinstance(said, int | float) and not 0 <= said <= tokens:
+            raise ArtifactError(f"{where}: states {said} as {name}, wanted 0 to the {tokens} tokens that it holds")
     for names, held in ((_COUNTS, tokens), (_FROZEN_COUNTS, frozen)):
         for name in names:
             said = stated.get(name)
