@@ -13,7 +13,7 @@ def work(plan, run):
 
 def preview(plan, count):
     from lpc_ray.adapters.pipeline.preview import preview_induction
-    from lpc_ray.adapters.ray.machines import connect
+    from lpc_ray.adapters.ray.cluster import connect
     from lpc_ray.terminal import Console
 
     connect(plan)

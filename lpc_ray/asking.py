@@ -32,7 +32,7 @@ class Engine(Protocol):
         ...
 
     def stop(self) -> None:
-        """End the engine's own processes."""
+        """End the engine's own processes, also while they start; blocks for seconds at most."""
 
     def is_dead(self) -> bool:
         """Whether its own processes have ended, so that no request can be answered any more."""

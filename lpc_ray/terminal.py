@@ -24,6 +24,24 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"error: {message}\n")
 
 
+INTERRUPTED = "interrupted: what is stored is whole, and a rerun goes on from it"
+_ENDING = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """While the block runs, a signal to end is ignored: for what takes seconds and must be whole, such as the ending itself."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handlers = [(number, signal.signal(number, signal.SIG_IGN)) for number in _ENDING]
+    try:
+        yield
+    finally:
+        for number, handler in handlers:
+            signal.signal(number, handler)
+
+
 @contextmanager
 def exit_on_error() -> Iterator[None]:
     """End the program with 2 and one line for an error of the user's, and as Ctrl-C does on a signal to terminate.
@@ -56,7 +74,7 @@ def exit_on_error() -> Iterator[None]:
         print(f"error: standard output: {refusal}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        print("interrupted: what is stored is whole, and a rerun goes on from it", file=sys.stderr)
+        print(INTERRUPTED, file=sys.stderr)
         sys.exit(130)
 
 

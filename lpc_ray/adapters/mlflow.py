@@ -4,12 +4,19 @@ A rerun finds its runs again by fingerprint and arm id and logs only what is mis
 """
 
 import logging
+import shlex
+import socket
+import threading
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
+from mlflow.store.db.db_types import DATABASE_ENGINES
 from mlflow.tracking import MlflowClient
 from mlflow.utils.time import get_current_time_millis
+from sqlalchemy import URL, create_engine, make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 from lpc_ray.config.job import JobConfig
@@ -17,14 +24,84 @@ from lpc_ray.errors import ConfigError, StorageError
 from lpc_ray.run.arms import Arm
 from lpc_ray.run.folder import RunFolder
 
+ANSWER_SECONDS = 10
 _TUNE = {"score": "tune_score", "passed": "tune_passed"}
 _TRAINING = ("loss", "grad_norm", "targets_seen", "tokens_seen", "training_seconds")
 
 
 def check_tracking(config: JobConfig, run: RunFolder) -> None:
-    """Raises: ConfigError when the store is remote and no tracking server is named."""
-    if config.tracking.uri is None and not run.store.is_local:
-        raise ConfigError(f"tracking.uri: got none, wanted a server, because the store {run} is not a local folder")
+    """Ask the tracking server that is named for an answer, now rather than after an hour of work.
+
+    Raises: ConfigError when the store is remote and no server is named, StorageError when none answers within
+    `ANSWER_SECONDS`; MLflow's own client would try for minutes.
+    """
+    uri = config.tracking.uri
+    if not uri:
+        if not run.store.is_local:
+            raise ConfigError(f"tracking.uri: got none, wanted a server, because the store {run} is not a local folder")
+        return
+    answers: list[Exception | None] = []
+
+    def ask() -> None:
+        try:
+            _ask(uri)
+            answers.append(None)
+        except Exception as error:  # every kind of store has a client that fails in its own way
+            answers.append(error)
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(ANSWER_SECONDS)
+    reason: object = answers[0] if answers else f"no answer within {ANSWER_SECONDS} s"
+    if reason is not None:
+        got = str(reason).partition("\n(Background on")[0]  # SQLAlchemy's hint
+        got = " ".join(got.split())[:300]
+        raise StorageError(f"tracking.uri {shown(uri)}: got {got}, wanted an MLflow server or database") from None
+
+
+def _ask(uri: str) -> None:
+    """Raises at once where MLflow would try again and again."""
+    address = urlsplit(uri)
+    if address.scheme in ("http", "https"):
+        port = address.port or {"http": 80, "https": 443}[address.scheme]
+        socket.create_connection((address.hostname, port), ANSWER_SECONDS).close()
+    elif "://" in uri and address.scheme.partition("+")[0] in DATABASE_ENGINES:
+        url = make_url(uri)
+        if url.get_backend_name() == "sqlite" and url.database:
+            Path(url.database).parent.mkdir(parents=True, exist_ok=True)
+        create_engine(url).connect().close()
+        return  # making its tables may take longer than an answer should
+    MlflowClient(tracking_uri=uri).search_experiments(max_results=1)
+
+
+def own_database(run: RunFolder) -> str:
+    """The URL of MLflow's database inside a run in a local folder.
+
+    With the driver's name, because MLflow makes the parent folder of what follows `sqlite:///` as that is spelled, with all
+    its escapes.
+    """
+    return URL.create("sqlite+pysqlite", database=run.store.path("mlflow.db")).render_as_string()
+
+
+def own_files(run: RunFolder) -> str:
+    """The URL of MLflow's files inside a run in a local folder."""
+    return Path(run.store.path("mlflow_artifacts")).as_uri()
+
+
+def where_tracked(uri: str) -> str:
+    """Where to look: the server's address, else the command that shows a database."""
+    address = shown(uri)
+    return (
+        address
+        if urlsplit(uri).scheme in ("http", "https")
+        else f"mlflow ui --backend-store-uri {shlex.quote(address)}"
+    )
+
+
+def shown(uri: str) -> str:
+    """`uri` without its password."""
+    address = urlsplit(uri)
+    return uri.replace(f":{address.password}@", ":***@", 1) if address.password else uri
 
 
 class Tracker:
@@ -32,16 +109,18 @@ class Tracker:
 
     def __init__(self, config: JobConfig, fingerprint: str, run: RunFolder):
         logging.getLogger("mlflow").setLevel(logging.WARNING)
-        self.uri = config.tracking.uri or run.tracking_uri
+        self.uri = config.tracking.uri or own_database(run)
         try:
             self._open(config, fingerprint, run)
         except (MlflowException, SQLAlchemyError) as error:
-            raise StorageError(f"tracking.uri {self.uri}: {str(error).splitlines()[0]}") from error
+            raise StorageError(f"tracking.uri {shown(self.uri)}: {str(error).splitlines()[0]}") from error
 
     def _open(self, config: JobConfig, fingerprint: str, run: RunFolder) -> None:
+        if not config.tracking.uri:
+            Path(run.store.path()).mkdir(parents=True, exist_ok=True)
         self._client = MlflowClient(tracking_uri=self.uri)
         experiment = self._client.get_experiment_by_name(config.tracking.experiment)
-        location = None if config.tracking.uri else run.tracking_artifacts
+        location = None if config.tracking.uri else own_files(run)
         self._experiment = (
             experiment.experiment_id
             if experiment

@@ -60,16 +60,6 @@ class RunFolder:
         """The report's page as the file system spells it."""
         return self.store.path(REPORT_PAGE)
 
-    @property
-    def tracking_uri(self) -> str:
-        """MLflow's own database, for a run in a local folder."""
-        return f"sqlite:///{self.store.path('mlflow.db')}"
-
-    @property
-    def tracking_artifacts(self) -> str:
-        """Where MLflow keeps files, for a run in a local folder."""
-        return f"file://{self.store.path('mlflow_artifacts')}"
-
     def scratch(self, name: str) -> str:
         """A folder that a framework writes for itself: a local path, or a URL where the run is remote."""
         return self.store.path(name) if self.store.is_local else f"{self.store.url}/{name}"

@@ -18,6 +18,7 @@ from lpc_ray.model.embedded import fetch_embedded_model
 from lpc_ray.model.identity import model_identity
 from lpc_ray.storage import Store
 from lpc_ray.traces.store import TraceStore
+from tests.shared_memory import segments_of
 
 ROOT = Path(__file__).resolve().parents[2]
 ARROW = [
@@ -117,6 +118,32 @@ def _descendant(process: subprocess.Popen, title: str) -> psutil.Process:
     found = _descendants(process, title)
     assert found, f"no process {title!r} below the driver"
     return found[0]
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(
+    ("sign", "number"), [("", None), ("a segment", signal.SIGINT), ("scores to find", signal.SIGTERM)]
+)
+def test_a_job_leaves_no_shared_memory_however_it_ends(tmp_path, cases, sign, number):
+    """By itself; by Ctrl-C as soon as the loading engine shares memory; while it verifies."""
+    log, seen = tmp_path / "log", set()
+    command = _command("verify", "name=ends", f"store.url={tmp_path}", f"recipe.verification.cases={cases}")
+    with open(log, "w") as sink:
+        job = subprocess.Popen(command, cwd=ROOT, stdout=sink, stderr=subprocess.STDOUT, start_new_session=True)
+    deadline = time.monotonic() + 600
+    while job.poll() is None and time.monotonic() < deadline:
+        seen |= segments_of(job.pid)
+        if number and (seen if sign == "a segment" else sign in log.read_text()):
+            os.killpg(job.pid, number) if number == signal.SIGINT else job.send_signal(number)
+            asked = time.monotonic()
+            job.wait(timeout=60)
+            assert time.monotonic() - asked < 30
+        time.sleep(0.5)
+    job.kill()
+    assert job.wait() == (130 if number else 0), log.read_text()
+    assert seen and not {path for path in seen if path.exists()}
+    if number:
+        assert log.read_text().splitlines()[-1].startswith("interrupted:")
 
 
 @pytest.mark.timeout(1800)

@@ -10,6 +10,7 @@ import httpx
 
 from lpc_ray.storage import Store
 from tests.serving import NAME, Oracle, free_port, publish_texts, wait_until
+from tests.shared_memory import segments_of
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = "<|im_start|>system\nThe gate of the station is red. " + "The gate is red, remember it. " * 20
@@ -37,12 +38,13 @@ def test_a_runs_best_prefix_is_served_and_sigterm_lets_streams_end(tmp_path):
                 "POST", "/v1/chat/completions", json={**body, "max_tokens": 200, "stream": True, "ignore_eos": True}
             ) as stream:
                 lines = stream.iter_lines()
-                parts = [next(lines)]
+                parts, shared = [next(lines)], segments_of(server.pid)
                 server.send_signal(signal.SIGTERM)
                 wait_until(lambda: http.get("/health").status_code == 503, 60)
                 assert http.post("/v1/chat/completions", json=body).status_code == 503
                 parts += list(lines)
             assert parts[-2:] == ["data: [DONE]", ""]
         assert server.wait(timeout=120) == 0
+        assert shared and not {path for path in shared if path.exists()}
     finally:
         server.kill()

@@ -5,11 +5,9 @@ A stage does what the run's store does not hold yet; a run that is complete need
 
 from collections.abc import Sequence
 
-import ray
-
 from lpc_ray.adapters.pipeline.context import RunContext
 from lpc_ray.adapters.pipeline.stage import Stage
-from lpc_ray.adapters.ray.machines import connect
+from lpc_ray.adapters.ray.cluster import check_cluster, connect, leave
 from lpc_ray.config.job import JobConfig
 from lpc_ray.errors import DataError
 from lpc_ray.run.baselines import baseline_records
@@ -18,13 +16,13 @@ from lpc_ray.run.plan import Plan, make_plan
 from lpc_ray.run.records import arm_record, verifier
 from lpc_ray.storage import Store
 from lpc_ray.suite.suite import TaskResults
-from lpc_ray.terminal import Console
+from lpc_ray.terminal import Console, uninterrupted
 
 SECONDS_OF_SILENCE = 20
 
 
 def run_stages(plan: Plan, run: RunFolder, stages: Sequence[Stage]) -> None:
-    """Call the stages in turn, on Ray unless none of them needs it.
+    """Call the stages in turn, on Ray unless none of them needs it. However they end, engines and Ray are stopped.
 
     Raises: DataError for stages that only read, of a run that holds nothing; what the stages raise.
     """
@@ -32,24 +30,28 @@ def run_stages(plan: Plan, run: RunFolder, stages: Sequence[Stage]) -> None:
     needs_ray = any(stage.needs_ray for stage in stages)
     if not needs_ray and not run.store.names():
         raise DataError(f"{run}: got an empty or missing folder, wanted a run")
-    context = RunContext(plan, run, console)
     if needs_ray:
-        connect(plan)
-    with console.kept_alive(context.machines.news, SECONDS_OF_SILENCE):
-        for stage in stages:
-            if stage.prepare is not None:
-                stage.prepare(context)
-        for stage in stages:
-            stage(context)
+        check_cluster("cluster.address", plan.config.cluster.address)
+    context = RunContext(plan, run, console)
+    try:
+        if needs_ray:
+            connect(plan)
+        with console.kept_alive(context.machines.news, SECONDS_OF_SILENCE):
+            for stage in stages:
+                if stage.prepare is not None:
+                    stage.prepare(context)
+            for stage in stages:
+                stage(context)
+    finally:
+        with uninterrupted():
+            context.machines.stop()
+            leave()
 
 
 def carry_out(job: JobConfig, store: Store, stages: Sequence[Stage], unsandboxed: bool) -> TaskResults:
     """One task of several, on a Ray of its own: the next task's engine finds the machine free."""
     plan, run = make_plan(job, unsandboxed), RunFolder(store)
-    try:
-        run_stages(plan, run, stages)
-    finally:
-        ray.shutdown()
+    run_stages(plan, run, stages)
     outcomes = verifier(plan, run).outcomes
     return TaskResults(
         source_tokens=len(plan.source_ids),

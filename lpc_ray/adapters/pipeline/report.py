@@ -2,6 +2,7 @@
 
 import datetime
 
+from lpc_ray.adapters.mlflow import where_tracked
 from lpc_ray.adapters.pipeline.context import RunContext
 from lpc_ray.adapters.pipeline.stage import stage
 from lpc_ray.report import report
@@ -34,4 +35,4 @@ def write_report(context: RunContext) -> None:
     figures = {f"held_out.{row.name}": row.score for row in rows if row.score is not None}
     tracker.end({name: run.store.read_bytes(name) for name in report.REPORT_FILES}, figures)
     print(f"\n{report.printed_table(rows)}\n", flush=True)
-    context.say("report", f"{run.report_page}  (mlflow ui --backend-store-uri {tracker.uri})")
+    context.say("report", f"{run.report_page}  ({where_tracked(tracker.uri)})")

@@ -115,7 +115,8 @@ def _verify(context: RunContext, wanted: Wanted) -> None:
     context.say("verify", f"{len(wanted)} scores to find, {pool.replicas} engine(s)")
     timed = [one for one in wanted if one[2] == "held_out"]
     for together in ([one for one in wanted if one not in timed], *([one] for one in timed)):
-        with ThreadPoolExecutor(max_workers=max(1, len(together))) as threads:
+        threads = ThreadPoolExecutor(max_workers=max(1, len(together)))
+        try:
             asked = {
                 threads.submit(verifier.verify, answerer, split, pool.generate): (label, answerer, split)
                 for label, answerer, split in together
@@ -128,6 +129,8 @@ def _verify(context: RunContext, wanted: Wanted) -> None:
                 counts = f"{score['passed']}/{score['total']} ({score['score']:.0%})"
                 unscored = f"; {words}" if (words := unscored_words(outcomes)) else ""
                 context.say("verify", f"{label}, {split}: {counts}{beside}{unscored}")
+        finally:
+            threads.shutdown(wait=False, cancel_futures=True)  # those still waiting end with the engines
 
 
 def _untrained_prefix(context: RunContext, initializer: str, num_tokens: int) -> Answerer:

@@ -4,9 +4,10 @@ import asyncio
 import hashlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import ray
 import ray.exceptions
@@ -17,6 +18,8 @@ from lpc_ray.config.plugins import load_plugin
 from lpc_ray.config.recipe import Recipe
 from lpc_ray.model.embedded import resolve_model
 from lpc_ray.records import Ask, Reply
+
+STOP_SECONDS = 15
 
 
 class EngineReplica:
@@ -30,6 +33,7 @@ class EngineReplica:
         self._engine = new_engine()
         self._starting = asyncio.Lock()
         self._ready_at: float | None = None
+        self._is_stopped = False
 
     async def start(self) -> float:
         """Returns when it was ready, in seconds since the epoch."""
@@ -44,9 +48,14 @@ class EngineReplica:
         try:
             return await self._engine.generate(asks)
         except Exception:
-            if self._engine.is_dead():
+            if self._engine.is_dead() and not self._is_stopped:
                 os._exit(1)
             raise
+
+    async def stop(self) -> None:
+        """End the engine's own processes, also while they start."""
+        self._is_stopped = True
+        await asyncio.to_thread(self._engine.stop)
 
     async def answered(self) -> int:
         """How many replies it has given."""
@@ -115,3 +124,9 @@ def start_engine_pool(name: str, recipe: Recipe, resources: EngineResources) -> 
     ]
     starts = [actor.start.remote() for actor in actors]  # pyright: ignore[reportFunctionMemberAccess]  # Ray wraps it
     return EnginePool(name, resources.replicas), actors, starts
+
+
+def stop_engines(replicas: Sequence[Any]) -> None:
+    """Stop the engines of the replicas, whatever they do; their actors end with the job. Blocks, up to `STOP_SECONDS`."""
+    stops = [replica.stop.remote() for replica in replicas]
+    ray.wait(stops, num_returns=len(stops), timeout=STOP_SECONDS)

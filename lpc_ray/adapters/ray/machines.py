@@ -1,18 +1,14 @@
-"""What a run computes on: a Ray cluster, vLLM engines and a training group, each started when first needed or ahead of it."""
+"""What a run computes on: vLLM engines and a training group, each started when first needed or ahead of it."""
 
-import logging
-import os
-import signal
 from functools import cached_property
 from typing import Any
 
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError
 
-from lpc_ray.adapters.ray.engine_pool import EnginePool, start_engine_pool
+from lpc_ray.adapters.ray.engine_pool import EnginePool, start_engine_pool, stop_engines
 from lpc_ray.adapters.ray.tasks import publish_untrained
 from lpc_ray.adapters.ray.training import GroupSetup, start_training_group, training_backend
-from lpc_ray.errors import ClusterError, ConfigError
 from lpc_ray.model.embedded import resolve_model
 from lpc_ray.run.baselines import untrained
 from lpc_ray.run.folder import RunFolder
@@ -21,38 +17,6 @@ from lpc_ray.run.plan import Plan
 from lpc_ray.terminal import Console
 
 PATIENCE = 2  # seconds
-
-
-def connect(plan: Plan) -> None:
-    """Join the configured cluster, the one that submitted this job, or start a local Ray."""
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # Ray Data's actor pool alarms a reader at every start
-    cluster = plan.config.cluster
-    address = cluster.address or os.environ.get("RAY_ADDRESS")
-    quiet = {"log_to_driver": False, "logging_level": "ERROR"}
-    if address:
-        _start_ray(f"cluster.address {address!r}", address=address, **quiet)
-    else:
-        local = {"num_cpus": cluster.local_cpus, "include_dashboard": True}
-        _start_ray("a local Ray", address="local", **local, **quiet)
-        has = ray.cluster_resources()["CPU"]
-        for name, cpus in (("engine", cluster.engine.cpus), ("training", cluster.training.cpus)):
-            if cpus > has:
-                raise ConfigError(f"cluster.{name}.cpus: got {cpus:g}, wanted at most the {has:g} of this machine")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill` and `ray job stop` end a job as Ctrl-C does
-    ray.data.DataContext.get_current().enable_progress_bars = False
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
-
-
-def _start_ray(wanted: str, **options: Any) -> None:
-    """Raises: ClusterError, for an address that nothing answers at, or a machine too busy for Ray's own processes."""
-    try:
-        ray.init(**options)
-    except Exception as error:  # Ray raises plain Exception for a dashboard that is late
-        ray.shutdown()
-        words = " ".join(str(error).split())[:300]
-        raise ClusterError(f"{wanted}: got {type(error).__name__} from Ray, wanted a cluster: {words}") from error
 
 
 class Machines:
@@ -74,6 +38,12 @@ class Machines:
         _ = self.starting_pool, self.training_group
         for initializer, size in untrained(self._plan):
             self.publish_untrained(initializer, size)
+
+    def stop(self) -> None:
+        """Stop the engines, where any were started; blocks for seconds at most. Ray's own processes end with the job."""
+        started = self.__dict__.get("starting_pool")
+        if started is not None and ray.is_initialized():
+            stop_engines(started[1])
 
     @cached_property
     def pool(self) -> EnginePool:

@@ -19,7 +19,7 @@ from lpc_ray.serving.own_folder import check_root
 from lpc_ray.serving.settings import ServerSettings, server_settings
 from lpc_ray.serving.tenants import Keys
 from lpc_ray.storage import Store
-from lpc_ray.terminal import Parser, exit_on_error
+from lpc_ray.terminal import Parser, exit_on_error, uninterrupted
 
 APP = "lpc_ray"
 DIRECT_STREAMING = "RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING"
@@ -165,16 +165,24 @@ def _serve(options: argparse.Namespace, config: Path) -> None:
         raise ConfigError(f"--host {options.host}: without a key file the server listens on 127.0.0.1 only")
     from ray import serve
 
+    from lpc_ray.adapters.ray.cluster import check_cluster
+
+    check_cluster("RAY_ADDRESS", None)
     serve.start(http_options={"host": options.host, "port": options.port})
-    serve.run(build(settings.model_dump()), name=APP)
-    where = f"http://{options.host}:{options.port}"
-    print(f"serving {settings.served_name} at {where}{'' if settings.keys else ' (this machine only: no key file)'}")
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    stop.wait()
-    serve.get_app_handle(APP).drain.remote().result()
-    serve.shutdown()
+    try:
+        serve.run(build(settings.model_dump()), name=APP)
+        where = f"http://{options.host}:{options.port}"
+        print(
+            f"serving {settings.served_name} at {where}{'' if settings.keys else ' (this machine only: no key file)'}"
+        )
+        stop = threading.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: stop.set())
+        stop.wait()
+        serve.get_app_handle(APP).drain.remote().result()
+    finally:
+        with uninterrupted():
+            serve.shutdown()
 
 
 def _port(text: str) -> int:

@@ -22,6 +22,7 @@ from vllm.v1.engine.exceptions import EngineDeadError
 from lpc_ray.adapters.server.responses import unavailable
 from lpc_ray.adapters.server.source import ArtifactSource
 from lpc_ray.adapters.vllm.as_trained import as_trained
+from lpc_ray.adapters.vllm.ending import end_engine
 from lpc_ray.errors import ArtifactError, LPCError
 from lpc_ray.model.embedded import resolve_model
 from lpc_ray.model.identity import model_identity
@@ -61,6 +62,11 @@ class PrefixServer(LLMServer):
             if entry.pinned:
                 await self.pin(entry.digest, True)
         self._advertiser = asyncio.create_task(self._keep_advertising())
+
+    async def __del__(self) -> None:
+        """Called by Serve when the replica is to end; Ray's own server leaves vLLM's processes to be killed."""
+        await super().__del__()
+        await asyncio.to_thread(end_engine, getattr(getattr(self, "engine", None), "_engine_client", None))
 
     @property
     def _vllm(self) -> Any:

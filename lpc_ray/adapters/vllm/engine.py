@@ -4,6 +4,7 @@ One engine serves the teacher, the verifier and every prefix at once; concurrent
 """
 
 import asyncio
+import multiprocessing
 import os
 import uuid
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
+from lpc_ray.adapters.vllm.ending import end_engine
 from lpc_ray.artifacts.store import read_manifest
 from lpc_ray.errors import ArtifactError, ConfigError, DataError
 from lpc_ray.model.chat import ChatRenderer, PromptFormat
@@ -55,6 +57,8 @@ class VLLMEngine:
         self.settings = settings
         self.answered = 0
         self.identity: ModelIdentity | None = None
+        self._engine: Any = None
+        self._others: list[Any] = []
 
     async def start(self) -> "VLLMEngine":
         settings = self.settings
@@ -93,8 +97,10 @@ class VLLMEngine:
             **settings.extra,
             "trust_remote_code": False,
         }
+        self._others = multiprocessing.active_children()
         try:
-            self._engine = AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
+            # In a thread, so that the event loop can stop it meanwhile.
+            self._engine = await asyncio.to_thread(AsyncLLM.from_engine_args, AsyncEngineArgs(**arguments))
         except (ValueError, TypeError, OSError) as error:
             reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else " ".join(str(error).split())
             raise ConfigError(f"vLLM cannot start with model {settings.model!r}: {reason}") from error
@@ -105,7 +111,8 @@ class VLLMEngine:
         return self
 
     def stop(self) -> None:
-        self._engine.shutdown()
+        """End vLLM's processes, also while they start; blocks for seconds."""
+        end_engine(self._engine, self._others)
 
     def is_dead(self) -> bool:
         """Whether vLLM's own processes have ended, so that no request can be answered any more."""
