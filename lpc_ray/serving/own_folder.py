@@ -21,13 +21,15 @@ def default_root() -> Path:
     return (memory if memory.is_dir() else Path(tempfile.gettempdir())) / f"lpc_ray-{os.getuid()}"
 
 
-def check_root(configured: str | None) -> Path:
-    """`host_tier` as configured, or the default, as far as it exists here.
+def check_root(configured: str | None, make: bool = False) -> Path:
+    """`host_tier` as configured, or the default, as far as it exists here. make: make it where it does not.
 
     Raises: ConfigError for what is no folder, one in which this user may not write, and a default that another user made.
     """
     root = Path(configured) if configured is not None else default_root()
     with _explained(root):
+        if make:
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             found = root.stat() if configured is not None else root.lstat()
         except FileNotFoundError:
@@ -45,23 +47,21 @@ def own_folder(configured: str | None, name: str) -> Path:
 
     Raises: as `check_root`, and ConfigError where the folder cannot be made.
     """
-    root = check_root(configured)
-    with _explained(root):
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        check_root(configured)
-        with open(root / "guard", "w") as guard:
-            fcntl.flock(guard, fcntl.LOCK_EX)
-            for path in root.glob("*.lock"):
-                with open(path) as lock:
-                    try:
-                        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    except BlockingIOError:
-                        continue
-                    shutil.rmtree(path.with_suffix(""), ignore_errors=True)
-                    path.unlink()
-            lock = open(root / f"{name}.lock", "w")  # noqa: SIM115
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            _LOCKS.append(lock)
+    check_root(configured)
+    root = check_root(configured, make=True)
+    with _explained(root), open(root / "guard", "w") as guard:
+        fcntl.flock(guard, fcntl.LOCK_EX)
+        for path in root.glob("*.lock"):
+            with open(path) as lock:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    continue
+                shutil.rmtree(path.with_suffix(""), ignore_errors=True)
+                path.unlink()
+        lock = open(root / f"{name}.lock", "w")  # noqa: SIM115
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _LOCKS.append(lock)
     return root / name
 
 

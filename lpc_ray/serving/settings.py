@@ -38,7 +38,7 @@ class ServerSettings(Strict):
     tool_call_parser: str | None = "hermes"
     artifacts: str = "runs/demo/artifacts"
     registry: str | None = None
-    host_tier: str | None = None
+    host_tier: str | None = Field(None, min_length=1)
     host_tier_bytes: int = Field(1 << 30, ge=1)
     keys: str | None = None
     require_gate: bool = False
@@ -69,7 +69,7 @@ def server_settings(raw: dict[str, Any]) -> ServerSettings:
         raise ConfigError(f"server settings: name: got {settings.served_name!r}, wanted one without ':' and '+'")
     paths = {
         name: str(Path(value).absolute())
-        for name in ("artifacts", "registry", "keys")
+        for name in ("artifacts", "registry", "keys", "host_tier")
         if (value := getattr(settings, name)) is not None and "://" not in value
     }
     return settings.model_copy(update=paths)

@@ -67,6 +67,16 @@ def test_a_default_folder_that_another_user_made_first_is_not_used(tmp_path, mon
     assert check_root(str(tmp_path / "link")) == tmp_path / "link", "whoever configures a link means it"
 
 
+def test_a_folder_that_cannot_be_made_is_told_where_it_can_be_tried(tmp_path, monkeypatch):
+    assert check_root(str(tmp_path / "later")) == tmp_path / "later" and not (tmp_path / "later").exists()
+    with pytest.raises(ConfigError, match="^host_tier /proc/1/tier: .*, wanted a folder"):
+        check_root("/proc/1/tier", make=True)
+    with pytest.raises(ConfigError, match="host_tier: got '', wanted at least 1 character"):
+        server_settings({"host_tier": ""})
+    monkeypatch.chdir(tmp_path)
+    assert server_settings({"host_tier": "tier"}).host_tier == str(tmp_path / "tier")
+
+
 def test_a_file_in_the_way_is_one_line(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="got no folder, wanted one"):

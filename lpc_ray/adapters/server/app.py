@@ -52,7 +52,7 @@ def checked(args: dict[str, Any]) -> ServerSettings:
     if os.environ.get(DIRECT_STREAMING, "0") not in ("", "0"):
         raise ConfigError(f"{DIRECT_STREAMING} is set, wanted it unset: clients would reach the engine past all checks")
     settings = server_settings(args)
-    check_root(settings.host_tier)
+    check_root(settings.host_tier, make="RAY_ADDRESS" not in os.environ)  # on a cluster, replicas may run elsewhere
     if settings.keys is not None:
         Keys(settings.keys)
     return settings
