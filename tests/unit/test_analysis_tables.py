@@ -179,6 +179,18 @@ def test_the_leader_of_each_task_is_set_against_every_other_row():
     assert found.others["b"].p_value == fisher_exact([[20, 4], [17, 7]]).pvalue
 
 
+def test_rows_that_share_no_case_are_compared_by_their_counts_and_one_of_many_by_all_pairs():
+    one = row("a", 5, 7, cases={str(case): case < 5 for case in range(7)})
+    other = row("b", 4, 7, cases={str(case + 10): case < 4 for case in range(7)})
+    (found,) = contrasts([one, other])
+    assert found.tests == ["Fisher"] and set(found.noise) == {"b"}
+    # 17 against 8 of 19 is p = 0.005 for a pair; with four rows it is the least of six.
+    four = [row(name, passed, 19) for name, passed in (("a", 17), ("b", 14), ("c", 12), ("d", 8))]
+    (found,) = contrasts(four)
+    assert found.others["d"].p_value == pytest.approx(6 * fisher_exact([[17, 2], [8, 11]]).pvalue)
+    assert set(found.above) == {"d"}
+
+
 def test_the_spread_over_seeds_is_the_sample_standard_deviation():
     rows = [row(f"s{seed}", passed, 10, induction="ss", seed=seed) for seed, passed in enumerate((2, 4, 9))]
     (spread,) = spreads([*rows, row("bad", induction="ss", seed=3, status="invalid")])

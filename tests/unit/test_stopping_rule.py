@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 from scipy.stats import binom
 
+from lpc_ray.config.recipe import StoppingRecipe
 from lpc_ray.run.stopping import ended, tolerated
 
 
@@ -57,6 +59,13 @@ def test_an_arm_as_good_as_another_is_stopped_in_one_of_five_or_fewer(truth):
         chance = binom.pmf(np.arange(total + 1), total, truth)
         wrong = sum(chance[best] * chance[: least_kept(best, total, 1.0)].sum() for best in range(total + 1))
         assert wrong <= 0.18
+
+
+@pytest.mark.parametrize("errors", [1e200, 101, math.inf, math.nan, -1])
+def test_a_tolerance_that_no_margin_could_have_is_refused(errors):
+    with pytest.raises(ValidationError, match="tolerance_errors"):
+        StoppingRecipe(tolerance_errors=errors)
+    assert tolerated(1.0, 1, 100) == 0.0
 
 
 def test_an_arm_is_finished_only_where_its_last_step_was_reported():
