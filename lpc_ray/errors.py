@@ -21,6 +21,10 @@ class VerificationError(LPCError):
     """A verifier that could not run (never the same as a wrong answer)."""
 
 
+class DivergedError(LPCError):
+    """Training that does not come back: a loss, gradient or prefix that is no number, or a loss that has exploded."""
+
+
 class PrefixNotFoundError(LPCError, KeyError):
     """A handle or digest that no store holds."""
 

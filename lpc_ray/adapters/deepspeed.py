@@ -4,6 +4,7 @@ ZeRO-1 shards the optimizer state and the backbone stays outside the engine; ZeR
 training state is saved as full tensors, so a run may resume on another number of workers.
 """
 
+import math
 from types import ModuleType
 
 import torch
@@ -82,7 +83,8 @@ class DeepSpeedStepper:
         sums = torch.stack([total, torch.full_like(total, teacher)])
         distributed.all_reduce(sums)
         loss, teacher_seconds = sums.tolist()
-        return StepTaken(loss, float(self.engine.get_global_grad_norm() or 0.0), teacher_seconds)
+        norm = float(self.engine.get_global_grad_norm() or 0.0)
+        return StepTaken(loss, norm if norm >= 0 else math.nan, teacher_seconds)  # -1 is DeepSpeed's word for no number
 
     def prefix_tensors(self) -> tuple[torch.Tensor, torch.Tensor]:
         """The whole prefix, keys and values fp32 [L, P, H, D], on CPU; every rank must call it."""

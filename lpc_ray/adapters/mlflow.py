@@ -166,7 +166,7 @@ class Tracker:
         self._client.set_tag(run, "lpc.status", status)
         if artifact_folder is not None:
             self._client.log_artifacts(run, artifact_folder, artifact_path="lpc")
-        self._client.set_terminated(run, "FAILED" if status == "failed" else "FINISHED")
+        self._client.set_terminated(run, "FINISHED" if status in ("finished", "stopped") else "FAILED")
 
     def end(self, report_files: dict[str, bytes], figures: dict[str, float]) -> None:
         """The report and its figures into the parent run, which is closed."""

@@ -10,7 +10,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from lpc_ray.config.loading import Strict, nearest, read, validated
-from lpc_ray.config.recipe import GENERAL, Recipe
+from lpc_ray.config.recipe import GENERAL, MOST, Recipe
+
+MOST_CORES = 65_536  # of one machine or group
+Machines = Annotated[int, Field(ge=1, le=10_000)]
+Threads = Annotated[int, Field(ge=1, le=1024)]
 
 
 class EngineResources(Strict):
@@ -20,43 +24,44 @@ class EngineResources(Strict):
     """
 
     kind: str = "vllm"
-    replicas: Annotated[int, Field(ge=1)] = 1
-    cpus: Annotated[float, Field(ge=0)] = 0.5
-    gpus: Annotated[float, Field(ge=0)] = 0
-    threads: Annotated[int, Field(ge=1)] | None = None
-    max_model_len: Annotated[int, Field(ge=64)] = 2048
-    max_num_seqs: Annotated[int, Field(ge=1)] = 64
-    kv_cache_gib: Annotated[int, Field(ge=1)] = 2
+    replicas: Machines = 1
+    cpus: Annotated[float, Field(ge=0, le=MOST_CORES)] = 0.5
+    gpus: Annotated[float, Field(ge=0, le=MOST_CORES)] = 0
+    threads: Threads | None = None
+    max_model_len: Annotated[int, Field(ge=64, le=MOST)] = 2048
+    max_num_seqs: Annotated[int, Field(ge=1, le=1_000_000)] = 64
+    kv_cache_gib: Annotated[int, Field(ge=1, le=1_000_000)] = 2
     gpu_memory_fraction: Annotated[float, Field(gt=0, le=1)] = 0.85
-    tensor_parallel: Annotated[int, Field(ge=1)] = 1
+    tensor_parallel: Annotated[int, Field(ge=1, le=MOST_CORES)] = 1
     extra: dict[str, Any] = {}
 
 
 class TrainingResources(Strict):
     """The training group: Ray Train workers. `backend` names a module of `lpc_ray.adapters`; `zero_stage` is DeepSpeed's,
-    and 3 shards the backbone as well.
+    and 3 shards the backbone as well. `collective_timeout_seconds`: how long a worker waits for the others within a step.
     """
 
     backend: str = "deepspeed"
-    workers: Annotated[int, Field(ge=1)] = 1
-    cpus: Annotated[float, Field(gt=0)] = 0.5
-    gpus: Annotated[float, Field(ge=0)] = 0
-    threads: Annotated[int, Field(ge=1)] = 2
+    workers: Machines = 1
+    cpus: Annotated[float, Field(gt=0, le=MOST_CORES)] = 0.5
+    gpus: Annotated[float, Field(ge=0, le=MOST_CORES)] = 0
+    threads: Threads = 2
     zero_stage: Literal[1, 3] = 1
-    max_failures: Annotated[int, Field(ge=0)] = 3
+    max_failures: Annotated[int, Field(ge=0, le=1000)] = 3
+    collective_timeout_seconds: Annotated[int, Field(ge=1, le=1_000_000)] = 1800
 
 
 class InductionResources(Strict):
-    actors: Annotated[int, Field(ge=1)] = 2
-    cpus: Annotated[float, Field(gt=0)] = 0.1
-    units_per_batch: Annotated[int, Field(ge=1)] = 16
+    actors: Machines = 2
+    cpus: Annotated[float, Field(gt=0, le=MOST_CORES)] = 0.1
+    units_per_batch: Annotated[int, Field(ge=1, le=1_000_000)] = 16
 
 
 class ClusterConfig(Strict):
     """`address`: a Ray cluster to join; null starts a local Ray unless this process is a submitted job."""
 
     address: str | None = None
-    local_cpus: Annotated[int, Field(ge=1)] | None = None
+    local_cpus: Annotated[int, Field(ge=1, le=MOST_CORES)] | None = None
     engine: EngineResources = EngineResources()
     training: TrainingResources = TrainingResources()
     induction: InductionResources = InductionResources()
@@ -82,7 +87,7 @@ class ReportConfig(Strict):
     """
 
     thresholds: tuple[float | str, ...] = (0.25, 0.50, 0.60)
-    expected_requests: Annotated[int, Field(ge=1)] | None = None
+    expected_requests: Annotated[int, Field(ge=1, le=10**15)] | None = None
     served_metrics: str | None = None
 
 

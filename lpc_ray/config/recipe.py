@@ -10,6 +10,8 @@ from lpc_ray.config.loading import Strict
 GENERAL = "general"  # the family whose traces know no source: the prefix-free model's own replies
 EARLY_STEPS = (0, 1, 2, 4, 8, 16, 24, 48)
 PROMPT_DATE = Date(2024, 7, 26)  # what Llama's templates write where there is no clock
+MOST = 1 << 30  # tokens: beyond any model's context and any run
+MOST_STEPS = 1_000_000
 
 
 T = TypeVar("T")
@@ -21,10 +23,10 @@ def _as_num_tokens(value: Any) -> int | float:
     if (
         isinstance(value, int | float)
         and not isinstance(value, bool)
-        and (value >= 1 and value % 1 == 0 or 0 < value < 1)
+        and (1 <= value <= MOST and value % 1 == 0 or 0 < value < 1)
     ):
         return int(value) if value >= 1 else value
-    raise ValueError(f"got {value!r}, wanted an integer from 1 on, or a fraction of the source between 0 and 1")
+    raise ValueError(f"got {value!r}, wanted an integer from 1 to {MOST}, or a fraction of the source between 0 and 1")
 
 
 NumTokens = Annotated[int | float, BeforeValidator(_as_num_tokens)]
@@ -53,15 +55,15 @@ class InductionRecipe(Strict):
     model's own context bounds it too; the engine's may be longer and decides nothing.
     """
 
-    context_tokens: Annotated[int, Field(ge=16)] = 2048
+    context_tokens: Annotated[int, Field(ge=16, le=MOST)] = 2048
     families: dict[str, dict[str, Any]] = {}
 
 
 class PrefixRecipe(Strict):
     """`frozen_tokens`: the attention sink, never trained."""
 
-    frozen_tokens: Annotated[int, Field(ge=0)] = 1
-    sci_chunk_tokens: Annotated[int, Field(ge=1)] = 64
+    frozen_tokens: Annotated[int, Field(ge=0, le=MOST)] = 1
+    sci_chunk_tokens: Annotated[int, Field(ge=1, le=MOST)] = 64
 
 
 class InitializersRecipe(Strict):
@@ -101,25 +103,25 @@ class TrainingRecipe(Strict):
     `general`), distilled from the prefix-free model. `teacher_tokens`: train on as many traces as cost so many in all.
     """
 
-    steps: Annotated[int, Field(ge=1, le=1_000_000)] = 60
+    steps: Annotated[int, Field(ge=1, le=MOST_STEPS)] = 60
     lr: Annotated[float, Field(gt=0, le=100)] = 0.05
-    key_lr_factor: Annotated[float, Field(gt=0)] = 2.0
-    warmup_steps: Annotated[int, Field(ge=0)] = 5
+    key_lr_factor: Annotated[float, Field(gt=0, le=1000)] = 2.0
+    warmup_steps: Annotated[int, Field(ge=0, le=MOST_STEPS)] = 5
     final_lr_fraction: Annotated[float, Field(ge=0, le=1)] = 0.1
-    clip_norm: Annotated[float, Field(gt=0)] = 1.0
-    batch_tokens: Annotated[int, Field(ge=16)] = 320
-    window_tokens: Annotated[int, Field(ge=16)] = 512
-    micro_batch_windows: Annotated[int, Field(ge=1)] = 1
+    clip_norm: Annotated[float, Field(gt=0, le=1e6)] = 1.0
+    batch_tokens: Annotated[int, Field(ge=16, le=MOST)] = 320
+    window_tokens: Annotated[int, Field(ge=16, le=MOST)] = 512
+    micro_batch_windows: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     gradient_checkpointing: bool = False
-    checkpoint_interval: Annotated[int, Field(ge=1)] = 48
-    checkpoint_steps: tuple[Annotated[int, Field(ge=0)], ...] | None = None
+    checkpoint_interval: Annotated[int, Field(ge=1, le=MOST_STEPS)] = 48
+    checkpoint_steps: tuple[Annotated[int, Field(ge=0, le=MOST_STEPS)], ...] | None = None
     topk_mass: Annotated[float, Field(gt=0, le=1)] | None = None
     renormalise_topk: bool = False
-    kl_temperature: Annotated[float, Field(gt=0)] = 1.0
+    kl_temperature: Annotated[float, Field(ge=0.01, le=100)] = 1.0
     mix_ntp_weight: Annotated[float, Field(gt=0, lt=1)] = 0.5
     teacher_targets: Literal["stored", "recomputed"] = "stored"
     general_share: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    teacher_tokens: Annotated[int, Field(ge=1)] | None = None
+    teacher_tokens: Annotated[int, Field(ge=1, le=10**15)] | None = None
 
     @model_validator(mode="after")
     def _checkpoints_are_steps(self) -> "TrainingRecipe":
@@ -178,7 +180,7 @@ class VerificationRecipe(Strict):
     kind: str = "short_answer"
     cases: str
     settings: dict[str, Any] = {}
-    max_tokens: Annotated[int, Field(ge=1)] = 32
+    max_tokens: Annotated[int, Field(ge=1, le=MOST)] = 32
 
 
 class OffSourceRecipe(Strict):
@@ -187,7 +189,7 @@ class OffSourceRecipe(Strict):
     """
 
     cases: str
-    max_tokens: Annotated[int, Field(ge=1)] = 32
+    max_tokens: Annotated[int, Field(ge=1, le=MOST)] = 32
 
 
 class GateRecipe(Strict):
@@ -198,7 +200,7 @@ class GateRecipe(Strict):
     """
 
     min_held_out: Annotated[float, Field(ge=0, le=1)] | None = None
-    max_kl_drift: Annotated[float, Field(ge=0)] | None = None
+    max_kl_drift: Annotated[float, Field(ge=0, le=1e6)] | None = None
     max_accuracy_drop: Annotated[float, Field(ge=-1, le=1)] | None = None
     min_abstention: Annotated[float, Field(ge=0, le=1)] | None = None
 
@@ -229,8 +231,8 @@ class StoppingRecipe(Strict):
     difference below the cutoff.
     """
 
-    grace_steps: Annotated[int, Field(ge=1)] = 24
-    reduction_factor: Annotated[float, Field(gt=1)] = 2.0
+    grace_steps: Annotated[int, Field(ge=1, le=MOST_STEPS)] = 24
+    reduction_factor: Annotated[float, Field(gt=1, le=1000)] = 2.0
     tolerance_errors: Annotated[float, Field(ge=0, le=100)] = 1.0
 
 

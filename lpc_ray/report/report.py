@@ -14,7 +14,7 @@ from lpc_ray.config.shares import THRESHOLDS, Threshold
 from lpc_ray.records import Case
 from lpc_ray.report.files import REPORT, REPORT_PAGE, FolderWriter, csv_bytes, json_bytes
 from lpc_ray.report.ledger.columns import columns_of
-from lpc_ray.report.ledger.ledger import ArmRecord, BaselineRecord, rows
+from lpc_ray.report.ledger.ledger import DIAGNOSIS, ArmRecord, BaselineRecord, rows
 from lpc_ray.report.ledger.row import Row
 from lpc_ray.report.pages.escape import visible
 from lpc_ray.report.pages.render import html_page
@@ -88,7 +88,7 @@ def write_report(
 
 
 def printed_table(rows: Sequence[Row]) -> str:
-    """One line per row where the names allow it, at most 110 columns wide, without colour codes."""
+    """One line per row where the names allow it, at most 110 columns wide, without colour codes; diagnoses stand below."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("arm or baseline", overflow="fold", min_width=NAME_WIDTH)
     table.add_column("status", max_width=STATUS_WIDTH)
@@ -100,7 +100,8 @@ def printed_table(rows: Sequence[Row]) -> str:
     Console(file=sink, width=TERMINAL_WIDTH, color_system=None, force_terminal=False).print(table)
     drawn = "\n".join(line.rstrip() for line in sink.getvalue().splitlines()).strip("\n")
     unscored = [f"{visible(row.name)}: {unscored_words(row)}" for row in rows if row.uncounted_verdicts]
-    return "\n".join([drawn, *([""] if unscored else []), *unscored])
+    below = [*(f"{visible(row.name)}: {visible(row.status)}" for row in rows if DIAGNOSIS in row.status), *unscored]
+    return "\n".join([drawn, *([""] if below else []), *below])
 
 
 def _cells(row: Row) -> tuple[str, ...]:
@@ -109,7 +110,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         interval = f"{100 * row.score_low:.1f}-{100 * row.score_high:.1f}"
     return (
         row.name,
-        row.status,
+        row.status.partition(DIAGNOSIS)[0],
         f"{row.passed}/{row.total}" if row.total else MISSING,
         MISSING if row.score is None else f"{100 * row.score:.1f} %",
         interval,

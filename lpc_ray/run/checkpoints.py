@@ -1,7 +1,7 @@
 """What a run remembers of each arm: its checkpoints, the state to resume from, and how it ended."""
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from lpc_ray.errors import StorageError
 from lpc_ray.storage import Store
@@ -9,7 +9,7 @@ from lpc_ray.storage import Store
 if TYPE_CHECKING:
     import torch
 
-_STEP, _STATE = "step-", "state.safetensors"
+_STEP, _STATE, _FAILURE = "step-", "state.safetensors", "failure.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,22 @@ class Checkpoint:
     tokens_seen: int
     training_seconds: float
     teacher_pass_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ArmFailure:
+    """What ended an arm's training before its time, at which step, and why, in one line.
+
+    A diverged arm would diverge again. The others may do better on other machines, and a rerun tries them again.
+    """
+
+    status: Literal["diverged", "out of memory", "failed"]
+    step: int
+    why: str
+
+    @property
+    def is_final(self) -> bool:
+        return self.status == "diverged"
 
 
 class ArmStore:
@@ -64,11 +80,22 @@ class ArmStore:
         counters = {name: tensors.pop(name).item() for name in list(tensors) if name.startswith("progress.")}
         return tensors, {name.removeprefix("progress."): value for name, value in counters.items()}
 
+    def failure(self) -> ArmFailure | None:
+        """How the arm's training failed when it was last tried."""
+        return self.folder.read_record(_FAILURE, ArmFailure) if self.folder.exists(_FAILURE) else None
+
+    def set_failure(self, failure: ArmFailure | None) -> None:
+        """None: it is tried again."""
+        if failure is not None:
+            self.folder.write_json(_FAILURE, asdict(failure))
+        else:
+            self.folder.remove(_FAILURE)
+
     def has_ended(self, protocol: str) -> bool:
         return self.folder.exists(_end_name(protocol))
 
     def end(self, protocol: str) -> dict | None:
-        """How the arm ended under a verification protocol: status (finished, stopped), step. None: not yet."""
+        """How the arm ended under a verification protocol: status (finished, stopped, diverged), step. None: not yet."""
         path = _end_name(protocol)
         if not self.has_ended(protocol):
             return None

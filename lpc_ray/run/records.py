@@ -54,7 +54,7 @@ def step_scores(run: RunFolder, arm: Arm, outcomes: OutcomeStore) -> tuple[StepS
 def arm_record(plan: Plan, run: RunFolder, arm: Arm) -> ArmRecord:
     outcomes = OutcomeStore(run.outcomes(plan.protocol), plan.protocol)
     scores = step_scores(run, arm, outcomes)
-    end = ArmStore(run.arm(arm.id)).end(plan.protocol)
+    end, failure = ArmStore(run.arm(arm.id)).end(plan.protocol), ArmStore(run.arm(arm.id)).failure()
     if end is not None:
         scores = tuple(score for score in scores if score.step <= end["step"])
     best = best_step(scores)
@@ -64,7 +64,8 @@ def arm_record(plan: Plan, run: RunFolder, arm: Arm) -> ArmRecord:
         name=arm.name,
         arm_id=arm.id,
         **{axis.name: getattr(arm, axis.name) for axis in fields(RecipeAxes)},
-        status=end["status"] if end is not None else "unfinished",
+        status=end["status"] if end is not None else failure.status if failure is not None else "unfinished",
+        diagnosis=(failure.step, failure.why) if failure is not None else None,
         planned_steps=plan.config.recipe.training.steps,
         steps=scores,
         held_out=held_out,

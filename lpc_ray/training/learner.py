@@ -3,6 +3,7 @@
 Shape letters: N targets, M of them taught, V vocabulary, E hidden size; W S R T as in `packing`, L P H D as in `prefix`.
 """
 
+import math
 import time
 from functools import cache
 
@@ -41,6 +42,12 @@ class PrefixLearner(nn.Module):
         self._outside = [backbone]
         if shard_backbone:
             self.backbone = backbone
+
+    @property
+    def loss_of_guessing(self) -> float:
+        """About the loss per target of a model that finds every token equally likely."""
+        vocabulary = self._outside[0].config.get_text_config().vocab_size
+        return math.log(vocabulary) * max(1.0, self.recipe.kl_temperature**2)
 
     def forward(self, windows: Windows) -> torch.Tensor:
         """Summed loss over the windows' targets, fp32 scalar; general prompts are distilled whatever the objective.

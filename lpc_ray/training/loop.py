@@ -7,10 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from lpc_ray.config.recipe import TrainingRecipe
-from lpc_ray.errors import DataError
+from lpc_ray.errors import DataError, DivergedError
 from lpc_ray.records import TraceRow
 from lpc_ray.training.packing import Windows, batches, collate, pack
 from lpc_ray.training.stepper import Stepper
+
+EXPLODED_BY, EXPLODED_STEPS = 1.25, 10
 
 
 def lr_factor(step: int, recipe: TrainingRecipe) -> float:
@@ -36,6 +38,7 @@ class Progress:
     tokens_seen: int = 0
     training_seconds: float = 0.0
     teacher_pass_seconds: float = 0.0
+    first_loss: float | None = None
     losses: list[float] = field(default_factory=list)
 
 
@@ -53,14 +56,9 @@ def train(
 
     progress: the state to continue from; mutated and returned. Training ends when `at_checkpoint` returns False.
     general: traces of general prompts, `recipe.general_share` of the tokens. after_step: called after each step, for
-    news of it. Raises: DataError without rows.
+    news of it. Raises: as `check_rows`; DivergedError, on every rank alike.
     """
-    if recipe.general_share and not general:
-        raise DataError(
-            f"training: got no trace of a general prompt, wanted some for general_share {recipe.general_share}"
-        )
-    if not rows:
-        raise DataError("training: got no trace that can be trained on, wanted at least one")
+    check_rows(rows, recipe, general)
     checkpoints = set(recipe.checkpoints())
     if progress.step == 0 and not at_checkpoint(progress):
         return progress
@@ -72,18 +70,50 @@ def train(
         targets = sum(int(row.is_target.sum()) for row in chosen)
         micro_batches = _share_of_rank(chosen, stepper.rank, stepper.world, recipe)
         taken = stepper.step(micro_batches, targets, lr_factor(step, recipe))
-        progress.loss, progress.grad_norm = taken.loss, taken.grad_norm
+        before, progress.loss, progress.grad_norm = progress.loss, taken.loss, taken.grad_norm
+        if progress.first_loss is None:
+            progress.first_loss = taken.loss
         progress.losses.append(progress.loss)
         progress.step = step
         progress.targets_seen += targets
         progress.tokens_seen += sum(len(row.token_ids) for row in chosen)
         progress.training_seconds += time.perf_counter() - started - taken.teacher_seconds
         progress.teacher_pass_seconds += taken.teacher_seconds
+        _check_converges(progress, before, stepper.learner.loss_of_guessing, recipe)
         if after_step is not None:
             after_step(progress)
         if step in checkpoints and not at_checkpoint(progress):
             break
     return progress
+
+
+def check_rows(rows: list[TraceRow], recipe: TrainingRecipe, general: list[TraceRow] | None = None) -> None:
+    """Raises: DataError without traces, or without those of general prompts where these have a share."""
+    if recipe.general_share and not general:
+        raise DataError(
+            f"training: got no trace of a general prompt, wanted some for general_share {recipe.general_share}"
+        )
+    if not rows:
+        raise DataError("training: got no trace that can be trained on, wanted at least one")
+
+
+def _check_converges(progress: Progress, before: float | None, guessing: float, recipe: TrainingRecipe) -> None:
+    """Raises: DivergedError for a loss or gradient that is no number, and for a loss that stays above that of guessing.
+
+    before: the loss of the step before. Large steps may be repaired later, and some prefixes start badly, so that only
+    `EXPLODED_STEPS` losses in a row, each well above both guessing and the first loss, count.
+    """
+    advice = f"a lower recipe.training.lr ({recipe.lr:g}) or key_lr_factor ({recipe.key_lr_factor:g}) may help"
+    if not (math.isfinite(progress.losses[-1]) and math.isfinite(progress.grad_norm or 0.0)):
+        was = "" if before is None else f" after a loss of {before:.3g}"
+        raise DivergedError(f"got loss {progress.loss:g} and gradient norm {progress.grad_norm:g}{was}; {advice}")
+    limit = EXPLODED_BY * max(guessing, progress.first_loss or 0.0)
+    latest = progress.losses[-EXPLODED_STEPS:]
+    if len(latest) == EXPLODED_STEPS and min(latest) > limit:
+        raise DivergedError(
+            f"got a loss above {limit:.3g} for {EXPLODED_STEPS} steps in a row, now {latest[-1]:.3g}; it began at "
+            f"{progress.first_loss:.3g}, and guessing would give {guessing:.3g}; {advice}"
+        )
 
 
 def _share_of_rank(chosen: list[TraceRow], rank: int, world: int, recipe: TrainingRecipe) -> list[Windows]:

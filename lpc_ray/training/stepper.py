@@ -37,6 +37,7 @@ class Stepper(Protocol):
 
     rank: int
     world: int
+    learner: PrefixLearner
 
     def step(self, micro_batches: list[Windows], global_targets: int, lr_factor: float) -> StepTaken:
         """One optimizer step; every rank gets the same figures."""

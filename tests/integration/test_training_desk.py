@@ -6,6 +6,7 @@ import pytest
 import ray
 
 from lpc_ray.adapters.ray.desk import TrainingDesk
+from lpc_ray.adapters.ray.group import TrainingGroup
 from lpc_ray.adapters.ray.machines import Machines
 from lpc_ray.config.job import load
 from lpc_ray.run.folder import RunFolder
@@ -29,7 +30,7 @@ def test_a_step_is_reported_once_and_a_dead_desk_reports_nothing(desk, monkeypat
         make_plan(load(ROOT / "jobs/configs/pi_scale.cpu.yaml")), RunFolder(Store(str(tmp_path))), Console()
     )
     assert machines.news() is None
-    machines.training_group = (desk, None)
+    machines.training_group = TrainingGroup(desk, None)
     assert machines.news() is None
     for step, loss in ((1, 2.0), (2, 1.5)):
         ray.get(desk.note_step.remote("an arm", step, loss))

@@ -12,6 +12,7 @@ from lpc_ray.errors import ConfigError, DataError
 from lpc_ray.records import Outcome
 from lpc_ray.report.english import counted, listed
 from lpc_ray.report.ledger.ledger import ArmRecord, BaselineRecord, StepScore, best_step, rows
+from lpc_ray.report.report import printed_table
 from lpc_ray.report.significance import paired, passes, unpaired, wilson
 from lpc_ray.report.statistics.seed_spread import spreads
 from lpc_ray.report.statistics.steps_to_quality import convergence, curves, steps_to_quality
@@ -143,6 +144,20 @@ def test_a_cost_is_what_was_measured_and_missing_where_nothing_was():
     assert (prompt.trace_generation_seconds, prompt.training_seconds, prompt.offline_seconds) == (0, 0, 0)
     [library] = rows([], [replace(NO_CONTEXT, name="theirs", costs={"training_seconds": 7.0})])
     assert (library.training_seconds, library.teacher_pass_seconds, library.offline_seconds) == (7.0, None, None)
+
+
+def test_an_arm_whose_training_failed_says_so_on_its_row_and_in_the_findings():
+    failed = replace(ARM, status="diverged", diagnosis=(21, "got loss nan"))
+    [row] = rows([failed], [])
+    assert row.status == "diverged at step 21: got loss nan"
+    assert (row.best_step, row.tune_passed) == (20, 9), "its verified steps count"
+    assert "arm: diverged at step 21 (got loss nan); trained for less, it is compared with no other arm." in texts(
+        [failed]
+    )
+    unverified = replace(failed, status="out of memory", steps=(), held_out=(), diagnosis=(0, "too much"))
+    assert rows([unverified], [])[0].status == "out of memory at step 0: too much"
+    table = printed_table([row])
+    assert "diverged at step 21" in table and table.endswith("arm: diverged at step 21: got loss nan")
 
 
 def test_verdicts_that_are_no_pass_or_fail_are_shown_and_not_aggregated():

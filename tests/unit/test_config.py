@@ -14,7 +14,7 @@ import yaml
 from lpc_ray.artifacts.handles import ARTIFACTS, set_handle
 from lpc_ray.artifacts.store import publish
 from lpc_ray.cli.jobs import run_job, store_url
-from lpc_ray.config.job import load
+from lpc_ray.config.job import JobConfig, load
 from lpc_ray.config.loading import nearest
 from lpc_ray.config.shares import size_in_tokens
 from lpc_ray.errors import ArtifactError, ConfigError, DataError, LPCError, StorageError
@@ -415,7 +415,7 @@ def test_a_dry_run_says_which_tasks_have_no_tests_and_which_tell_their_skill(mon
         ("store.url=nosuch://x", "nosuch"),
         ("recipe.training.lr=" + "[" * 1000, "recipe.training.lr"),
         ("recipe.sweep.0.seed=-1", r"recipe\.sweep\.0\.seed\.0: got -1, wanted greater than or equal to 0$"),
-        ("recipe.sweep.0.num_tokens=[8, x]", r"recipe\.sweep\.0\.num_tokens\.1: got 'x', wanted an integer from 1 on"),
+        ("recipe.sweep.0.num_tokens=[8, x]", r"recipe\.sweep\.0\.num_tokens\.1: got 'x', wanted an integer from 1 to"),
         ("recipe.training.steps=true", r"recipe\.training\.steps: got true, wanted a number$"),
         ("recipe.training.batch_tokens=1", r"recipe\.training\.batch_tokens: got 1, wanted"),
         ("recipe.training.steps=99999999999999999999", r"recipe\.training\.steps: got 9+, wanted less than"),
@@ -430,12 +430,51 @@ def test_a_dry_run_says_which_tasks_have_no_tests_and_which_tell_their_skill(mon
             r"checkpoint_steps: got \[1000\], wanted ascending steps of at most",
         ),
         ("recipe.source=3", r"recipe\.source: got 3, wanted a mapping$"),
+        (
+            "recipe.training.key_lr_factor=1e9",
+            r"recipe\.training\.key_lr_factor: got '1e9', wanted less than or equal to 1000",
+        ),
+        ("recipe.training.clip_norm=1e30", r"recipe\.training\.clip_norm: got '1e30', wanted less than or equal to 1"),
+        ("recipe.training.kl_temperature=1e-12", r"kl_temperature: got '1e-12', wanted greater than or equal to 0.01"),
+        (
+            "recipe.sweep.0.num_tokens=10000000000",
+            r"num_tokens\.0: got 10000000000, wanted an integer from 1 to 1073741824",
+        ),
+        (
+            "cluster.training.workers=1000000",
+            r"cluster\.training\.workers: got 1000000, wanted less than or equal to 10000",
+        ),
+        ("cluster.training.collective_timeout_seconds=0", r"timeout_seconds: got 0, wanted greater than or equal to 1"),
         ("recipe.gate={}", r"recipe\.gate: got no threshold, wanted one of min_held_out, max_kl_drift"),
     ],
 )
 def test_values_without_sense_are_refused_by_name(config_file, override, message):
     with pytest.raises(LPCError, match=message):
         Store(load(config_file, [override]).store.url)
+
+
+def _numbers(schema, definitions, path=""):
+    """Path and JSON schema of every number that a config may hold."""
+    if "$ref" in schema:
+        yield from _numbers(definitions[schema["$ref"].rsplit("/", 1)[1]], definitions, path)
+    for one in schema.get("anyOf", []):
+        yield from _numbers(one, definitions, path)
+    for name, one in schema.get("properties", {}).items():
+        yield from _numbers(one, definitions, f"{path}.{name}".lstrip("."))
+    for one in (schema.get("items"), *schema.get("prefixItems", [])):
+        if isinstance(one, dict):
+            yield from _numbers(one, definitions, path)
+    if schema.get("type") in ("integer", "number"):
+        yield path, schema
+
+
+def test_every_number_of_a_job_has_bounds():
+    """Sizes are checked by a function of their own, and thresholds when they are parsed."""
+    schema = JobConfig.model_json_schema()
+    found = list(_numbers(schema, schema["$defs"]))
+    low, high = {"minimum", "exclusiveMinimum", "enum"}, {"maximum", "exclusiveMaximum", "enum"}
+    unbounded = {path for path, one in found if not (low & one.keys() and high & one.keys())}
+    assert len(found) > 50 and unbounded == {"recipe.sweep.num_tokens", "report.thresholds"}
 
 
 def test_a_line_of_jsonl_ends_at_a_line_feed_alone(tmp_path):

@@ -1,7 +1,10 @@
 """Schedule, batches, packing and resuming."""
 
+import math
 import time
 from dataclasses import replace
+from math import inf, nan
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lpc_ray.config.recipe import TrainingRecipe
-from lpc_ray.errors import DataError
+from lpc_ray.errors import DataError, DivergedError
 from lpc_ray.prefix.attention import Prefix, attach
 from lpc_ray.training import learner as learner_module
 from lpc_ray.training.learner import PrefixLearner
@@ -52,6 +55,7 @@ def test_resuming_gives_the_same_batches_as_never_stopping():
 
     class Recorder:
         rank, world = 0, 1
+        learner = SimpleNamespace(loss_of_guessing=4.0)
 
         def __init__(self, seen):
             self.seen = seen
@@ -173,3 +177,87 @@ def test_a_teachers_passes_are_timed_apart_from_training(targets, passes, monkey
     assert 0.5 * passes <= progress.teacher_pass_seconds
     assert progress.training_seconds <= took - 0.5 * passes
     assert progress.training_seconds + progress.teacher_pass_seconds <= took
+
+
+class Scripted:
+    """A stepper whose losses are given."""
+
+    rank, world = 0, 1
+    learner = SimpleNamespace(loss_of_guessing=4.0)
+
+    def __init__(self, losses, norm=1.0):
+        self.left, self.norm = iter(losses), norm
+
+    def step(self, micro_batches, global_targets, lr_factor):
+        return StepTaken(next(self.left), self.norm, 0.0)
+
+
+def _train_scripted(losses, norm=1.0, progress=None) -> Progress:
+    recipe = TrainingRecipe(steps=len(losses))
+    progress = progress or Progress()
+    return train(Scripted(losses, norm), rows(3), recipe, 0, progress, lambda now: now.step < len(losses))
+
+
+@pytest.mark.parametrize(
+    ("losses", "norm"), [([2.0, nan], 1.0), ([2.0, inf], 1.0), ([2.0, -inf], 1.0), ([2.0], nan), ([2.0], inf)]
+)
+def test_a_loss_or_gradient_that_is_no_number_ends_training_at_its_step(losses, norm):
+    progress, published = Progress(), []
+    with pytest.raises(DivergedError, match=rf"got loss {losses[-1]:g} and gradient norm {norm:g}.*lr \(0.05\)"):
+        train(
+            Scripted(losses, norm),
+            rows(3),
+            TrainingRecipe(steps=9),
+            0,
+            progress,
+            lambda now: not published.append(now.step),
+        )
+    assert progress.step == len(losses) and progress.step not in published
+
+
+def test_a_loss_that_stays_far_above_guessing_ends_training():
+    """Guessing gives 4, so that 5 is the limit; ten losses in a row above it are the rule."""
+    with pytest.raises(
+        DivergedError, match="above 5 for 10 steps in a row, now 5.1; it began at 2, and guessing would give 4"
+    ):
+        _train_scripted([2.0, *[5.1] * 10, 1.0])
+    with pytest.raises(DivergedError, match="above 8.75 for 10 steps"):
+        _train_scripted([7.0, *[8.8] * 10])
+
+
+@pytest.mark.parametrize(
+    "losses",
+    [
+        [2.0, *[5.1] * 9, 4.9, *[5.1] * 9, 1.0],
+        [1.0, *[4.9] * 80, 0.5],
+        [12.0, *[14.9] * 30],
+        [0.0] * 30,
+    ],
+    ids=["it comes back in time", "large first steps that are repaired", "a bad start", "nothing to learn"],
+)
+def test_losses_that_may_be_repaired_end_nothing(losses):
+    assert _train_scripted(losses).losses == losses
+
+
+def test_the_first_loss_is_remembered_when_training_resumes():
+    """Counted from 7, where it began, and not from the 9 of the first step after the resumption."""
+    with pytest.raises(DivergedError, match="it began at 7"):
+        _train_scripted([9.0] * 10, progress=Progress(step=0, first_loss=7.0))
+
+
+def test_guessing_costs_the_logarithm_of_the_vocabulary():
+    recipe = TrainingRecipe(steps=1)
+    assert PrefixLearner(attach(tiny_model()), _prefix(), "ntp", recipe).loss_of_guessing == pytest.approx(math.log(97))
+    hot = TrainingRecipe(steps=1, kl_temperature=2.0, renormalise_topk=True)
+    assert PrefixLearner(attach(tiny_model()), _prefix(), "kl", hot).loss_of_guessing == pytest.approx(4 * math.log(97))
+
+
+def test_a_prefix_that_a_step_has_blown_up_ends_training_at_the_next_one():
+    recipe = TrainingRecipe(steps=9, checkpoint_steps=(), batch_tokens=60, window_tokens=40)
+    stepper = PlainStepper(PrefixLearner(attach(tiny_model()), _prefix(), "ntp", recipe), recipe)
+    moments = {f"{name}.exp_avg": torch.full((3, 4, 2, 8), 3e38) for name in ("keys", "values")}
+    stepper.restore_moments({**moments, **{name + "_sq": torch.zeros(3, 4, 2, 8) for name in moments}}, 2)
+    progress = Progress(step=2)
+    with pytest.raises(DivergedError, match="got loss nan"):
+        train(stepper, rows(9), recipe, 5, progress, lambda _: True)
+    assert progress.step == 4 and math.isfinite(progress.losses[0])

@@ -91,6 +91,7 @@ def _work_off(context: RunContext, work: Work) -> dict[str, dict[str, Written]]:
     reported: dict[str, dict[str, Written]] = {key: {} for key in named}
     total, started, said, busy_until = sum(left.values()), time.monotonic(), 0.0, dict.fromkeys(named, 0.0)
     for batch in _or_engine_failure(context, induce(tasks, pool, context.cluster.induction), bool(taught)):
+        machines.check_training()
         left[batch.traces] -= batch.units
         reported[batch.traces] |= {unit: Written(rows, batch.node) for unit, rows in batch.rows.items()}
         # Batches overlap in time; a trace set's cost is the time in which at least one of its batches was worked on,

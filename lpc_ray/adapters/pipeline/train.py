@@ -2,8 +2,6 @@
 
 import time
 
-import ray
-
 from lpc_ray.adapters.pipeline.context import RunContext
 from lpc_ray.adapters.pipeline.pace import Pace
 from lpc_ray.adapters.pipeline.stage import stage
@@ -12,6 +10,7 @@ from lpc_ray.adapters.ray.sweep import SweepWatcher, TrialSetup, sweep
 from lpc_ray.artifacts.store import fetch
 from lpc_ray.errors import LPCError
 from lpc_ray.run.arms import Arm
+from lpc_ray.run.checkpoints import ArmStore
 from lpc_ray.terminal import clock
 
 
@@ -24,20 +23,24 @@ def start_ahead(context: RunContext) -> None:
 
 @stage(prepare=start_ahead)
 def train_arms(context: RunContext) -> None:
-    """Train and verify every arm that has not ended. Raises: LPCError when an arm failed."""
+    """Train and verify every arm that has not ended. An arm whose training fails ends alone, with a diagnosis.
+
+    Raises: LPCError when a trial or the training group failed, or the training of every arm.
+    """
     arms, open_arms = context.plan.arms, context.open_arms()
     if not open_arms:
         context.say("sweep", f"all {len(arms)} arms have ended")
+        check_any_arm(context)
         return
     pool = context.machines.pool
-    desk, group = context.machines.training_group
+    group = context.machines.training_group
     stopping, last_step = context.recipe.stopping, context.recipe.training.steps
     setup = TrialSetup(
         arms={arm.name: arm for arm in arms},
         run=context.run,
         verifier=context.verifier,
         pool=pool,
-        desk=desk,
+        desk=group.desk,
         first_decision=min(stopping.grace_steps, last_step),
         last_step=last_step,
         cache=context.cache,
@@ -48,11 +51,22 @@ def train_arms(context: RunContext) -> None:
     cases = sum(case.split == "tune" for case in context.plan.cases)
     with gauges.shown():
         errors = sweep(arms, setup, stopping, cases, watcher, context.machines.name)
-    ray.get(desk.close.remote())
     if errors:
-        ray.cancel(group, force=True)
+        group.cancel()
         raise LPCError(f"{len(errors)} of {len(arms)} arms failed; the first: {errors[0]}")
-    ray.get(group)
+    group.close()
+    check_any_arm(context)
+
+
+def check_any_arm(context: RunContext) -> None:
+    """Raises: LPCError when every arm's training failed."""
+    failures = {arm.name: ArmStore(context.run.arm(arm.id)).failure() for arm in context.plan.arms}
+    first, failure = next(iter(failures.items()))
+    if failure is not None and None not in failures.values():
+        raise LPCError(
+            f"none of {len(failures)} arms could be trained; the first, {first}, {failure.status} at step {failure.step}: "
+            f"{failure.why}"
+        )
 
 
 class SweepNews:
@@ -80,8 +94,9 @@ class SweepNews:
     def ended(self, arm: Arm, end: dict) -> None:
         context = self._context
         self._pace.ended(arm.id)
-        self._gauges.ended(arm.name, end["status"])
+        self._gauges.ended(arm.name, end["status"] if end["status"] in ("finished", "stopped") else "failed")
         best = context.best_step(arm)
+        why = f": {end['why']}" if "why" in end else ""
         folder = str(fetch(context.run.artifacts, best.digest, context.cache)) if best else None
         context.tracker.end_arm(arm, end["status"], folder)
-        context.say("sweep", f"{arm.name} {end['status']} at step {end['step']}")
+        context.say("sweep", f"{arm.name} {end['status']} at step {end['step']}{why}")

@@ -124,6 +124,7 @@ def _verify(context: RunContext, wanted: Wanted) -> None:
             for done in as_completed(asked):
                 outcomes, (label, answerer, split) = done.result(), asked[done]
                 keep_score(context.run, answerer, split, verifier.outcomes)
+                context.machines.check_training()
                 score = score_of(outcomes)
                 beside = "".join(f", {name} {value:.2f}" for name, value in mean_figures(outcomes).items())
                 counts = f"{score['passed']}/{score['total']} ({score['score']:.0%})"

@@ -5,7 +5,7 @@ from collections import deque
 from typing import Any
 
 from lpc_ray.run.arms import Arm
-from lpc_ray.run.checkpoints import Checkpoint
+from lpc_ray.run.checkpoints import ArmFailure, Checkpoint
 
 
 class TrainingDesk:
@@ -20,6 +20,8 @@ class TrainingDesk:
         self._changed = asyncio.Event()
         self._closed = False
         self._failure: str | None = None
+        self._failures: dict[str, ArmFailure] = {}
+        self._arms_done = 0
         self._last_step: tuple[str, int, float] | None = None
 
     async def enrol(self, arm: Arm) -> None:
@@ -33,7 +35,7 @@ class TrainingDesk:
         self._changed.set()
 
     async def next_event(self, arm_id: str) -> dict[str, Any]:
-        """Called by a trial: {"checkpoint": …}, {"end": …} or {"error": …}."""
+        """Called by a trial: {"checkpoint": …}, {"end": …}, {"failure": …} of this arm or {"error": …} of the group."""
         return await self._events[arm_id].get()
 
     async def decide(self, arm_id: str, step: int, go_on: bool) -> None:
@@ -69,6 +71,20 @@ class TrainingDesk:
                 await self._changed.wait()
         return self._current
 
+    async def current_arm(self) -> Arm | None:
+        """Called by every worker: the arm in progress."""
+        return self._current
+
+    async def note_failure(self, arm_id: str, failure: ArmFailure) -> None:
+        """Called by any worker, before the workers agree on how an arm ends; the first failure is the one that counts."""
+        self._failures.setdefault(arm_id, failure)
+
+    async def failure(self, arm_id: str) -> ArmFailure | None:
+        return self._failures.get(arm_id)
+
+    async def arms_done(self) -> int:
+        return self._arms_done
+
     async def report(self, arm_id: str, checkpoint: Checkpoint) -> bool:
         """Called by worker 0: hand the checkpoint on (once, also when a new worker repeats it); returns whether to go on."""
         key = (arm_id, checkpoint.step)
@@ -87,11 +103,15 @@ class TrainingDesk:
         """Arm, step and loss of the latest step; None before the first."""
         return self._last_step
 
-    async def finish(self, arm_id: str, error: str | None) -> None:
-        """Called by worker 0 when an arm is done with."""
+    async def finish(self, arm_id: str, failure: ArmFailure | None) -> None:
+        """Called by worker 0 when an arm is done with, and by a worker on which alone it failed; only the first call counts."""
+        if self._current is None or self._current.id != arm_id:
+            return
         self._current = None
+        self._arms_done += 1
+        self._failures.pop(arm_id, None)
         self._decisions = {key: future for key, future in self._decisions.items() if key[0] != arm_id}
-        await self._events[arm_id].put({"error": error} if error else {"end": True})
+        await self._events[arm_id].put({"failure": failure} if failure else {"end": True})
 
     def _resolve(self, key: tuple[str, int], go_on: bool) -> None:
         future = self._decisions.get(key)

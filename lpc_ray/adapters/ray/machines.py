@@ -7,8 +7,8 @@ import ray
 from ray.exceptions import GetTimeoutError, RayActorError
 
 from lpc_ray.adapters.ray.engine_pool import EnginePool, start_engine_pool, stop_engines
+from lpc_ray.adapters.ray.group import GroupSetup, TrainingGroup, start_training_group, training_backend
 from lpc_ray.adapters.ray.tasks import publish_untrained
-from lpc_ray.adapters.ray.training import GroupSetup, start_training_group, training_backend
 from lpc_ray.model.embedded import resolve_model
 from lpc_ray.run.baselines import untrained
 from lpc_ray.run.folder import RunFolder
@@ -69,7 +69,7 @@ class Machines:
         if group is None:
             return None
         try:
-            last = ray.get(group[0].last_step.remote(), timeout=PATIENCE)
+            last = ray.get(group.desk.last_step.remote(), timeout=PATIENCE)
         except (GetTimeoutError, RayActorError):
             return None
         if last is None or last[:2] == self._reported_step:
@@ -93,12 +93,18 @@ class Machines:
         return "engine", news
 
     @cached_property
-    def training_group(self) -> tuple[Any, Any]:
-        """The training desk, and the reference of the group that works for it."""
+    def training_group(self) -> TrainingGroup:
+        """The training group and its desk."""
         training = self._plan.config.cluster.training
         how = training_backend(training).describe(training)
         self._say("train", f"starting {training.workers} training worker(s), {how}")
-        return start_training_group(self.group_setup(), self.name)
+        return start_training_group(self.group_setup(), self.name, lambda problem: self._say("train", problem))
+
+    def check_training(self) -> None:
+        """Raises: ClusterError for a training group that was started and has died."""
+        group = self.__dict__.get("training_group")
+        if group is not None:
+            group.check()
 
     def publish_untrained(self, initializer: str, num_tokens: int) -> ray.ObjectRef:
         """The digest of an untrained prefix, when it is there; asked for once."""

@@ -85,8 +85,11 @@ def run_trial(config: dict[str, Any], setup: TrialSetup) -> None:
     end = store.end(setup.verifier.outcomes.protocol)
     recorded = [one for one in store.checkpoints() if end is None or one.step <= end["step"]]
     _verify_and_report(setup, arm, recorded, is_replayed=True)
-    if end is not None or (recorded and recorded[-1].step >= setup.last_step):
+    failure = store.failure()
+    is_over = bool(recorded) and recorded[-1].step >= setup.last_step or failure is not None and failure.is_final
+    if end is not None or is_over:
         return
+    store.set_failure(None)
     seen = {checkpoint.step for checkpoint in recorded}
     ray.get(setup.desk.enrol.remote(arm))
     waiting: list[Checkpoint] = []
@@ -95,6 +98,10 @@ def run_trial(config: dict[str, Any], setup: TrialSetup) -> None:
         if "error" in event:
             raise LPCError(f"arm {arm.name}: {event['error']}")
         if "end" in event:
+            return
+        if "failure" in event:
+            store.set_failure(event["failure"])
+            _verify_and_report(setup, arm, waiting, is_replayed=False)
             return
         checkpoint = event["checkpoint"]
         if checkpoint.step not in seen:
@@ -136,7 +143,12 @@ class SweepWatcher(Callback):
         arm = self.trials.arms[trial.config["arm"]]
         ray.get(self.trials.desk.stop.remote(arm.id))
         store, protocol = ArmStore(self.trials.run.arm(arm.id)), self.trials.verifier.outcomes.protocol
-        end = store.end(protocol)
+        failure, end = store.failure(), store.end(protocol)
+        if failure is not None:
+            if failure.is_final:
+                store.set_end(protocol, failure.status, failure.step)
+            self.on_end(arm, asdict(failure))
+            return
         if end is None:
             step = (trial.last_result or {}).get(TIME, 0)
             end = {"status": ended(step, self.trials.last_step), "step": step}

@@ -5,7 +5,7 @@ The driver imports this module to send the tasks, so what is heavy is imported w
 
 import torch
 
-from lpc_ray.adapters.ray.training import GroupSetup, load_backbone
+from lpc_ray.adapters.ray.group import GroupSetup
 from lpc_ray.artifacts.store import load_prefix, publish
 from lpc_ray.model.chat import ChatRenderer, PromptFormat
 from lpc_ray.model.embedded import prefix_cache
@@ -15,6 +15,8 @@ from lpc_ray.records import Message
 
 def publish_untrained(setup: GroupSetup, initializer: str, num_tokens: int) -> str:
     """A training-free prefix: what `initializer` gives with seed 0, published as it is. Returns its digest."""
+    from lpc_ray.adapters.ray.training import load_backbone
+
     torch.set_num_threads(setup.resources.threads)
     recipe = setup.recipe
     identity = model_identity(setup.model, recipe.model.revision)
@@ -33,6 +35,7 @@ def publish_untrained(setup: GroupSetup, initializer: str, num_tokens: int) -> s
 
 def measure_drift(setup: GroupSetup, folder: str, texts: list[tuple[list[Message], str]]) -> tuple[float, int]:
     """KL drift of the LPC in `folder` on conversations and the bare model's replies to them (re-tokenised)."""
+    from lpc_ray.adapters.ray.training import load_backbone
     from lpc_ray.verification.drift import kl_drift, text_row
 
     torch.set_num_threads(setup.resources.threads)

@@ -1,4 +1,4 @@
-"""The training group: Ray Train workers that hold the frozen backbone and train one arm after another.
+"""A worker of the training group, which holds the frozen backbone and trains one arm after another.
 
 Arms are enrolled at a desk, a small actor between the Tune trials and the workers. At a checkpoint the workers publish
 the artifact, save the state to resume from, report to the desk and wait for its word, so that training sleeps while the
@@ -11,110 +11,44 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 import torch
+from transformers import AutoModelForCausalLM
 
-from lpc_ray.adapters.ray.desk import TrainingDesk
-from lpc_ray.config.job import TrainingResources
-from lpc_ray.config.plugins import load_plugin
-from lpc_ray.config.recipe import Recipe
-from lpc_ray.prefix.starts import Starts
+from lpc_ray.adapters.ray.group import GroupSetup, training_backend
+from lpc_ray.adapters.ray.ranks import AgreedError, Ranks, failure_of
+from lpc_ray.artifacts.store import publish
+from lpc_ray.errors import DivergedError
+from lpc_ray.model.embedded import prefix_cache
+from lpc_ray.model.identity import model_identity
+from lpc_ray.prefix.attention import Prefix, attach
+from lpc_ray.records import TraceRow
 from lpc_ray.run.arms import Arm
-from lpc_ray.run.checkpoints import ArmStore, Checkpoint
+from lpc_ray.run.checkpoints import ArmFailure, ArmStore, Checkpoint
 from lpc_ray.run.costs import measured, trace_costs
-from lpc_ray.run.folder import RunFolder
-from lpc_ray.run.origin import Origin
+from lpc_ray.traces.store import TraceStore
+from lpc_ray.training.learner import PrefixLearner
+from lpc_ray.training.loop import Progress, check_rows, train
+from lpc_ray.training.objectives.base import rows_for
 
 if TYPE_CHECKING:
-    from lpc_ray.training.stepper import TrainingBackend
+    from lpc_ray.training.stepper import Stepper, TrainingBackend
 
 
-@dataclass(frozen=True)
-class GroupSetup:
-    """What every worker needs; picklable."""
-
-    recipe: Recipe
-    run: RunFolder
-    starts: Starts
-    resources: TrainingResources
-    model: str
-    origin: Origin
-
-
-def start_training_group(setup: GroupSetup, name: str) -> tuple[Any, Any]:
-    """The desk and a reference that resolves when the group has ended (after `desk.close`, or with its error)."""
-    desk = ray.remote(TrainingDesk).options(num_cpus=0, max_concurrency=1024, name=f"{name}-desk").remote()
-    group = ray.remote(_run_group).options(num_cpus=0, max_retries=0).remote(setup, desk, name)
-    return desk, group
-
-
-def _run_group(setup: GroupSetup, desk: Any, name: str) -> None:
-    from ray.train import FailureConfig, RunConfig, ScalingConfig
-    from ray.train.torch import TorchConfig, TorchTrainer
-
-    resources = setup.resources
-    use_gpu = resources.gpus > 0
-    per_worker: dict[str, float] = {"CPU": resources.cpus}
-    if use_gpu:
-        per_worker["GPU"] = resources.gpus
-    trainer = TorchTrainer(
-        _worker,
-        train_loop_config={"setup": setup, "desk": desk},
-        scaling_config=ScalingConfig(num_workers=resources.workers, use_gpu=use_gpu, resources_per_worker=per_worker),
-        torch_config=TorchConfig(backend="nccl" if use_gpu else "gloo"),
-        run_config=RunConfig(
-            name=name,
-            storage_path=setup.run.scratch("ray_train"),
-            failure_config=FailureConfig(max_failures=resources.max_failures),
-        ),
-    )
-    try:
-        trainer.fit()
-    except Exception as error:
-        ray.get(desk.fail.remote(f"the training group failed: {_root_cause(error)}"))
-        raise
-
-
-def _root_cause(error: BaseException) -> str:
-    """The last line of a Ray Train error, which quotes the worker's traceback."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__
-
-
-def _worker(config: dict[str, Any]) -> None:
+def train_arms(config: dict[str, Any]) -> None:
     """The train function: the backbone once, then arm after arm until the desk closes."""
-    setup, desk = config["setup"], config["desk"]
+    setup, ranks = config["setup"], Ranks(config["desk"])
     torch.set_num_threads(setup.resources.threads)
-    rank = torch.distributed.get_rank()
     load = partial(load_backbone, setup.model, setup.recipe.model.revision, setup.recipe.model.dtype)
     backbone = load()
     backend = training_backend(setup.resources)
     backend.prepare()
-    while True:
-        arm = _agreed(ray.get(desk.next_arm.remote()) if rank == 0 else None)
-        if arm is None:
-            return
-        error = None
-        try:
-            _train_arm(setup, desk, arm, backbone, backend)
-        except ValueError as problem:  # the user's to solve, and no other arm's business
-            error = str(problem)
-        if rank == 0:
-            ray.get(desk.finish.remote(arm.id, error))
+    while (arm := ranks.next_arm()) is not None:
+        ranks.finish(arm, _train_arm(setup, config["desk"], ranks, arm, backbone, backend))
         if backend.shards_backbone(setup.resources):
             backbone = load()
 
 
-def training_backend(resources: TrainingResources) -> "TrainingBackend":
-    """The backend that `cluster.training.backend` names; every module of `lpc_ray.adapters` with `new_stepper` is one."""
-    module: Any = load_plugin("lpc_ray.adapters", "new_stepper", resources.backend, "cluster.training.backend")
-    return module
-
-
 def load_backbone(model: str, revision: str | None, dtype: str):
     """The frozen model, prefix-attached, on this worker's device."""
-    from transformers import AutoModelForCausalLM
-
-    from lpc_ray.prefix.attention import attach
-
     backbone = AutoModelForCausalLM.from_pretrained(
         model, revision=revision, dtype=getattr(torch, dtype), trust_remote_code=False
     )
@@ -124,21 +58,68 @@ def load_backbone(model: str, revision: str | None, dtype: str):
     return attach(backbone)
 
 
-def _train_arm(setup: GroupSetup, desk: Any, arm: Arm, backbone: Any, backend: "TrainingBackend") -> None:
-    from lpc_ray.model.embedded import prefix_cache
-    from lpc_ray.model.identity import model_identity
-    from lpc_ray.prefix.attention import Prefix
-    from lpc_ray.traces.store import TraceStore
-    from lpc_ray.training.learner import PrefixLearner
-    from lpc_ray.training.loop import Progress, train
-    from lpc_ray.training.objectives.base import rows_for
+def _train_arm(
+    setup: GroupSetup, desk: Any, ranks: Ranks, arm: Arm, backbone: Any, backend: "TrainingBackend"
+) -> ArmFailure | None:
+    """Train one arm; returns how it failed, if it did, the same on every rank.
 
+    Raises: what leaves the ranks at different points, so that this group is of no more use.
+    """
+    ready, failure = None, None
+    try:  # what a rank does for itself, with nobody waiting for it in a collective
+        ready = _prepare(setup, desk, ranks, arm, backbone, backend)
+    except Exception as error:
+        failure = failure_of(error, 0, ranks.rank)
+        if failure is None:
+            raise
+    failure = ranks.failure(arm, failure)
+    if ready is None or failure is not None:
+        return failure
+    training, progress, publishing = setup.recipe.training, ready.progress, ready.publishing
+
+    def note(now: Progress) -> None:
+        if ranks.rank == 0:
+            desk.note_step.remote(arm.name, now.step, now.loss)
+
+    try:
+        stepper = backend.new_stepper(ready.learner, training, setup.resources)
+        if ready.moments is not None:
+            stepper.restore_moments(ready.moments, progress.step)
+        try:
+            if progress.step == 0 or publishing(stepper, progress):
+                general = ready.general_rows
+                train(stepper, ready.rows, training, arm.seed, progress, partial(publishing, stepper), general, note)
+        except (DivergedError, AgreedError) as error:
+            failure = failure_of(error, progress.step, ranks.rank)
+        stepper.close()
+    except Exception as error:
+        alone = failure_of(error, progress.step, ranks.rank)
+        if alone is not None:
+            ranks.leave(arm, alone)
+        raise
+    return failure
+
+
+@dataclass
+class _Ready:
+    """All that an arm's training starts from. moments: None for an arm that has not begun."""
+
+    rows: list[TraceRow]
+    general_rows: list[TraceRow]
+    learner: PrefixLearner
+    progress: Progress
+    moments: dict[str, torch.Tensor] | None
+    publishing: "_Publishing"
+
+
+def _prepare(setup: GroupSetup, desk: Any, ranks: Ranks, arm: Arm, backbone: Any, backend: "TrainingBackend") -> _Ready:
     recipe, training, arms = setup.recipe, setup.recipe.training, ArmStore(setup.run.arm(arm.id))
     traces = TraceStore(setup.run.traces(arm.traces))
     identity = model_identity(setup.model, recipe.model.revision)
     general = TraceStore(setup.run.traces(arm.general_traces)) if arm.general_traces else None
     rows = rows_for(arm.objective, traces.rows(training.teacher_tokens), training)
     general_rows = rows_for(arm.objective, general.rows(), training) if general else []
+    check_rows(rows, training, general_rows)
     start = setup.starts.initialize(
         arm.initializer, backbone, identity, arm.num_tokens, arm.initializer_seed, recipe.prefix, prefix_cache()
     )
@@ -151,12 +132,10 @@ def _train_arm(setup: GroupSetup, desk: Any, arm: Arm, backbone: Any, backend: "
     prefix = Prefix(tensors["keys"], tensors["values"], recipe.prefix.frozen_tokens).to(backbone.device)
     shard = backend.shards_backbone(setup.resources)
     learner = PrefixLearner(backbone, prefix, arm.objective, training, shard_backbone=shard)
-    stepper = backend.new_stepper(learner, training, setup.resources)
-    if saved is not None:
-        stepper.restore_moments(tensors, progress.step)
     publishing = _Publishing(
         setup=setup,
         desk=desk,
+        ranks=ranks,
         arm=arm,
         identity=identity,
         trace_costs=trace_costs(setup.run, arm, training),
@@ -171,17 +150,7 @@ def _train_arm(setup: GroupSetup, desk: Any, arm: Arm, backbone: Any, backend: "
             "arm": arm.id,
         },
     )
-
-    def note(now: Progress) -> None:
-        if stepper.rank == 0:
-            desk.note_step.remote(arm.name, now.step, now.loss)
-
-    try:
-        if progress.step and not publishing(stepper, progress):
-            return
-        train(stepper, rows, training, arm.seed, progress, lambda now: publishing(stepper, now), general_rows, note)
-    finally:
-        stepper.close()
+    return _Ready(rows, general_rows, learner, progress, tensors if saved is not None else None, publishing)
 
 
 def _counter(name: str, value: float) -> Any:
@@ -196,18 +165,20 @@ class _Publishing:
 
     setup: GroupSetup
     desk: Any
+    ranks: Ranks
     arm: Arm
     identity: Any
     trace_costs: dict[str, Any]
     start: dict[str, Any]
     provenance: dict[str, Any]
 
-    def __call__(self, stepper, progress) -> bool:
-        from lpc_ray.artifacts.store import publish
-
+    def __call__(self, stepper: "Stepper", progress: Progress) -> bool:
         state = stepper.state()  # every rank takes part
-        if stepper.rank != 0:
-            return _agreed(None)
+        if not all(torch.isfinite(state[name]).all() for name in ("keys", "values")):
+            raise DivergedError("got a prefix that is not finite; a lower recipe.training.lr or key_lr_factor may help")
+        return self.ranks.decided(lambda: self._publish(state, progress))
+
+    def _publish(self, state: dict[str, torch.Tensor], progress: Progress) -> bool:
         run, recipe = self.setup.run, self.setup.recipe
         manifest = publish(
             run.artifacts,
@@ -232,9 +203,9 @@ class _Publishing:
         del counters["losses"]
         arms.save_state(state, {name: float("nan") if value is None else value for name, value in counters.items()})
         arms.add_checkpoint(checkpoint)
-        return _agreed(ray.get(self.desk.report.remote(self.arm.id, checkpoint)))
+        return ray.get(self.desk.report.remote(self.arm.id, checkpoint))
 
-    def _description(self, progress) -> dict[str, Any]:
+    def _description(self, progress: Progress) -> dict[str, Any]:
         """Kind, provenance and costs of the prefix at this step."""
         seen = {"tokens_seen": progress.tokens_seen, "targets_seen": progress.targets_seen}
         costs = {
@@ -245,10 +216,3 @@ class _Publishing:
         }
         trained = {**self.provenance, **seen}
         return self.setup.origin.description(self.start, progress.step, self.arm.induction, trained, measured(costs))
-
-
-def _agreed(value: Any) -> Any:
-    """Rank 0's value on every rank."""
-    box = [value]
-    torch.distributed.broadcast_object_list(box, src=0)
-    return box[0]

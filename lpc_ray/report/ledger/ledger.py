@@ -13,6 +13,7 @@ from lpc_ray.records import Outcome, Tally
 from lpc_ray.report.ledger.figures import Costs, OffSource, RecipeAxes
 from lpc_ray.report.ledger.row import Row, held_out_fields
 
+DIAGNOSIS = ": "  # stands in a status between what happened and why
 MADE_OFFLINE = ("trace_generation_seconds", "teacher_pass_seconds", "training_seconds", "teacher_tokens")
 
 
@@ -35,7 +36,8 @@ class StepScore:
 
 @dataclass(frozen=True, kw_only=True)
 class ArmRecord(RecipeAxes, Costs, OffSource):
-    """One arm of the sweep, `steps` ascending. `held_out`: the outcomes of `best_step(steps)`; may be empty.
+    """One arm of the sweep, `steps` ascending. `held_out`: the outcomes of `best_step(steps)`; may be empty. `diagnosis`: at
+    which step and why training failed, where it did.
 
     Raises: DataError when the steps are not strictly ascending.
     """
@@ -43,10 +45,11 @@ class ArmRecord(RecipeAxes, Costs, OffSource):
     name: str
     arm_id: str
     induction: str = field()  # which every arm has
-    status: Literal["finished", "stopped", "unfinished"]
+    status: Literal["finished", "stopped", "unfinished", "diverged", "out of memory", "failed"]
     planned_steps: int
     steps: tuple[StepScore, ...]
     held_out: tuple[Outcome, ...]
+    diagnosis: tuple[int, str] | None = None
 
     def __post_init__(self) -> None:
         steps = [score.step for score in self.steps]
@@ -138,9 +141,11 @@ def _baseline_row(baseline: BaselineRecord, is_sized: bool) -> Row:
 
 
 def _status(arm: ArmRecord) -> str:
-    """`finished`, `stopped at step 24 (verified 3/24)` or `unfinished at step 8`."""
+    """`finished`, `stopped at step 24 (verified 3/24)`, `unfinished at step 8` or `diverged at step 9: got loss nan …`."""
     if arm.status == "finished":
         return "finished"
+    if arm.diagnosis is not None:
+        return f"{arm.status} at step {arm.diagnosis[0]}{DIAGNOSIS}{arm.diagnosis[1]}"
     if not arm.steps:
         return f"{arm.status} before the first verification"
     last = arm.steps[-1]

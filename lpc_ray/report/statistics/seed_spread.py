@@ -10,7 +10,7 @@ from lpc_ray.report.ledger.row import Row
 
 WANTED_SEEDS = 3
 SEED_FIELDS = ("seed", "initializer_seed", "induction_seed")
-ENDED_EARLY = ("stopped", "unfinished")
+ENDED_EARLY = ("stopped", "unfinished", "diverged", "out of memory", "failed")
 
 
 @dataclass(frozen=True, slots=True)

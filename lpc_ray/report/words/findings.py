@@ -67,6 +67,9 @@ def _leaders(arms: Sequence[ArmRecord]) -> list[str]:
 
 
 def _ended_early(arm: ArmRecord) -> str:
+    if arm.diagnosis is not None:
+        step, why = arm.diagnosis
+        return f"{arm.name}: {arm.status} at step {step} ({why}); trained for less, it is compared with no other arm."
     ended = "was stopped" if arm.status == "stopped" else "is unfinished"
     if not arm.steps:
         return f"{arm.name} {ended} before its first verification."
