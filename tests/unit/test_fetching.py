@@ -79,9 +79,9 @@ def test_a_load_takes_the_spare_that_the_load_before_it_left(tmp_path, store):
     assert left == second != first
 
 
-def test_without_room_for_a_spare_there_is_none(tmp_path, caplog):
+def test_without_room_for_a_spare_there_is_none(tmp_path):
     make_spare(tmp_path, 1 << 60)
-    assert "no memory set aside" in caplog.text and not list(tmp_path.iterdir())
+    assert not list(tmp_path.iterdir())
 
 
 def _rewrite(store, digest, tensors):

@@ -132,7 +132,7 @@ def test_a_run_in_an_object_store_needs_a_cache_for_its_copies_at_once(tmp_path,
     (tmp_path / "prefixes").touch()
     monkeypatch.setenv("LPC_CACHE", str(tmp_path))
     monkeypatch.chdir(Path(__file__).parents[2])
-    plan = make_plan(load("jobs/configs/pi_scale.cpu.yaml", ["tracking.uri=http://127.0.0.1:9"]))
+    plan = make_plan(load("jobs/configs/pi_scale.cpu.yaml", [f"tracking.uri=sqlite:///{tmp_path}/tracking.db"]))
     RunContext(plan, RunFolder(Store(str(tmp_path / "run"))), Console())
     with pytest.raises(
         StorageError, match="cannot write .*prefixes: File exists; wanted LPC_CACHE to name a folder that"
