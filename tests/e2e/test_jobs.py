@@ -52,7 +52,7 @@ def _rows(store: Path, name: str) -> dict:
         (["recipe.source.paths=[{tmp}/empty.md]"], "empty document"),
         (["recipe.source.paths=[{tmp}/latin.md]"], "not UTF-8"),
         (["recipe.source.paths=[{tmp}/short.md]"], "wanted at least num_tokens = 128"),
-        (["recipe.sweep.0.num_tokens=0"], "recipe.sweep.0.num_tokens.0: got 0, wanted an integer from 1 on"),
+        (["recipe.sweep.0.num_tokens=0"], "recipe.sweep.0.num_tokens.0: got 0, wanted an integer from 1 to"),
         (["recipe.sweep.0.num_tokens=1"], "got 1, wanted more than recipe.prefix.frozen_tokens = 1"),
         (["recipe.induction.families.curate={}"], "did you mean 'curated'"),
         (["recipe.verification.cases={tmp}/cases.jsonl"], "line 1: field 'answers' is missing"),

@@ -135,7 +135,8 @@ def ended(job: subprocess.Popen, children: list[psutil.Process], seconds: float)
         _, output = job.communicate(timeout=seconds)
     finally:
         job.kill()
-        _, alive = psutil.wait_procs(children, timeout=20)
+        _, alive = psutil.wait_procs(children, timeout=60)
+        alive = [process for process in alive if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
         for process in alive:
             process.kill()
     assert not alive

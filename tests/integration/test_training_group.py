@@ -69,7 +69,8 @@ def _setup(folder: Path, model: str, workers: int = 2, zero_stage: Literal[1, 3]
         collective_timeout_seconds=TIMEOUT,
     )
     run, starts = RunFolder(Store(str(folder))), Starts(list(range(5, 60)))
-    return GroupSetup(_recipe(model), run, starts, resources, model, Origin("recipe", "source", {"ss": "cartridge"}))
+    origin = Origin("recipe", "source", {"ss": "cartridge"}, {"system": ""})
+    return GroupSetup(_recipe(model), run, starts, resources, model, origin)
 
 
 @dataclass

@@ -129,11 +129,11 @@ class VLLMEngine:
 
     def _prepare(self, ask: Ask) -> list[int]:
         """Token ids of the ask's own prompt; refuses what the engine must not see."""
+        if ask.prefix is not None:
+            self._check_prefix(ask.prefix)
         ids = list(ask.token_ids) if ask.token_ids else self._chat(ask.messages, True, ask.thinking)
         if (highest := max(ids, default=0)) >= self._num_tokens:
             raise DataError(f"got token {highest} in a prompt, wanted ids below the model's {self._num_tokens}")
-        if ask.prefix is not None:
-            self._check_prefix(ask.prefix)
         if not ids:
             raise DataError("got a prompt of 0 tokens, wanted at least 1")
         return ids
