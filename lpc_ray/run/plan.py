@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from lpc_ray.artifacts.handles import ARTIFACTS, find_digest, parts_of
 from lpc_ray.config.job import JobConfig, ReportConfig
@@ -38,7 +39,8 @@ ADAPTERS = "lpc_ray.adapters"  # whose modules are looked up by name and not imp
 @dataclass(frozen=True)
 class Plan:
     """What a job will do. `starts.source_ids`: the source's token ids, documents in order. `left_out`: what its folders hold
-    besides. `doubts`: a line on each held-out case that the source may ask in other words.
+    besides. `doubts`: a line on each held-out case that the source may ask in other words. `stated`: what the model's files
+    say of it (`stated_config`).
     """
 
     config: JobConfig
@@ -54,6 +56,7 @@ class Plan:
     doubts: list[str]
     tokenizer: TextTokenizer
     template: ChatTemplate
+    stated: Any
 
     @property
     def source_ids(self) -> list[int]:
@@ -74,8 +77,7 @@ class Plan:
     @property
     def context_tokens(self) -> int:
         """The longest ask with its reply, and the longest trace, by the recipe and the model alone."""
-        model = self.config.recipe.model
-        most = getattr(stated_config(resolve_model(model.id), model.revision), "max_position_embeddings", None)
+        most = getattr(self.stated, "max_position_embeddings", None)
         wanted = self.config.recipe.induction.context_tokens
         return wanted if most is None else min(wanted, most)
 
@@ -109,8 +111,7 @@ class Plan:
         """Raises: ConfigError for a model that no prefix enters, and for a context too short for what is asked of it: a
         prefix, a question and a reply, the engine's length, a document that an initializer reads whole.
         """
-        recipe, room = self.config.recipe, self.config.cluster.engine.max_model_len
-        config = stated_config(resolve_model(recipe.model.id), recipe.model.revision)
+        room, config = self.config.cluster.engine.max_model_len, self.stated
         check_architecture(config)
         for parts, least in self._verified():
             if room < least:
@@ -180,8 +181,8 @@ def make_plan(config: JobConfig, unsandboxed: bool = False) -> Plan:
     tokenizer = TextTokenizer(recipe.model.id, recipe.model.revision)
     template = tokenizer.chat(PromptFormat(**dict(recipe.prompt)))
     check_families(families, template)
-    size = getattr(stated_config(resolve_model(recipe.model.id), recipe.model.revision), "vocab_size", None)
-    check_vocabulary(recipe, documents, benchmark.cases, families, tokenizer, size)
+    stated = stated_config(resolve_model(recipe.model.id), recipe.model.revision)
+    check_vocabulary(recipe, documents, benchmark.cases, families, tokenizer, getattr(stated, "vocab_size", None))
     source_ids = [token for document in documents for token in tokenizer.encode(document.text)]
     starts = read_starts(recipe, source_ids, tokenizer.encode)
     found = arms(recipe, documents, len(source_ids), starts.digests)
@@ -213,6 +214,7 @@ def make_plan(config: JobConfig, unsandboxed: bool = False) -> Plan:
         doubts=doubts,
         tokenizer=tokenizer,
         template=template,
+        stated=stated,
     )
     plan.check_model()
     _check_same_model(recipe, earlier)
