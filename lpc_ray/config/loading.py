@@ -4,6 +4,7 @@ This module imports nothing heavy, so that a job can refuse a bad config at once
 """
 
 import difflib
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +29,7 @@ def _distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 Distinct = AfterValidator(_distinct)
 Config = TypeVar("Config", bound=Strict)
+MOST_VALUES = 100_000
 _WANTED_NAME = "UTF-8: a file of another name is read from the folder above it"
 
 
@@ -58,7 +60,25 @@ def read(path: str | Path, overrides: list[str] | None = None) -> dict[str, Any]
         raise ConfigError(f"config {path}: got {type(raw).__name__}, wanted a mapping of fields")
     for override in overrides or []:
         _apply(raw, override)
+    if _num_values(raw, {}) > MOST_VALUES:
+        raise ConfigError(
+            f"config {path}: got aliases that stand for more than {MOST_VALUES} values, or for themselves"
+        )
     return raw
+
+
+def _num_values(value: Any, known: dict[int, float]) -> float:
+    """How many values `value` holds once its YAML aliases are written out; infinitely many where one holds itself.
+
+    known: by id, of those seen so far; each is looked at once, however often it stands there.
+    """
+    if not isinstance(value, dict | list):
+        return 1
+    if id(value) not in known:
+        known[id(value)] = math.inf
+        inner = value.values() if isinstance(value, dict) else value
+        known[id(value)] = 1 + sum(_num_values(one, known) for one in inner)
+    return known[id(value)]
 
 
 def validated(kind: type[Config], raw: dict[str, Any], where: str) -> Config:

@@ -15,7 +15,7 @@ from lpc_ray.artifacts.handles import ARTIFACTS, set_handle
 from lpc_ray.artifacts.store import publish
 from lpc_ray.cli.jobs import run_job, store_url
 from lpc_ray.config.job import JobConfig, load
-from lpc_ray.config.loading import nearest
+from lpc_ray.config.loading import nearest, read
 from lpc_ray.config.shares import size_in_tokens
 from lpc_ray.errors import ArtifactError, ConfigError, DataError, LPCError, StorageError
 from lpc_ray.induction import build_family, family_names
@@ -552,3 +552,22 @@ def test_a_report_counts_facts_only_where_an_answer_is_one(monkeypatch, config, 
 )
 def test_the_hint_is_the_name_that_holds_what_was_written_else_the_one_most_like_it(name, hint):
     assert nearest(name, {"prefix", "baseline_prefixes", "strided_rope", "training"}) == hint
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\n".join(["v0: &v0 [x, x, x]", *(f"v{n}: &v{n} [{', '.join([f'*v{n - 1}'] * 9)}]" for n in range(1, 12))]),
+        "recipe: &itself {model: *itself}",
+        "recipe: &itself [*itself]",
+    ],
+)
+def test_aliases_that_stand_for_too_much_are_one_line(tmp_path, text):
+    (tmp_path / "job.yaml").write_text(text)
+    with pytest.raises(ConfigError, match="got aliases that stand for more than 100000 values, or for themselves$"):
+        load(tmp_path / "job.yaml")
+
+
+def test_an_alias_stands_for_what_it_names(tmp_path):
+    (tmp_path / "some.yaml").write_text("a: &a {b: [1, 2]}\nc: *a\nd: [*a, *a]\n")
+    assert read(tmp_path / "some.yaml") == {"a": {"b": [1, 2]}, "c": {"b": [1, 2]}, "d": [{"b": [1, 2]}] * 2}
