@@ -17,6 +17,7 @@ from lpc_ray.model.identity import model_identity
 from lpc_ray.prefix.attention import attach
 from lpc_ray.prefix.initializers import first_k
 from lpc_ray.prefix.initializers.base import Start
+from lpc_ray.serving.doors import ADMIN_KEY_FILE
 
 NAME = "smollm2-135m-instruct"
 PREFIX_TOKENS = 96
@@ -117,8 +118,14 @@ def wait_until(condition, seconds=60.0):
         time.sleep(0.1)
 
 
-def replica_ids(url):
+def local_admin(store):
+    """The header that manages a server without a key file, whose artifacts lie in `store`."""
+    key = Path(f"{store.url}-served", ADMIN_KEY_FILE).read_text(encoding="ascii").strip()
+    return {"Authorization": f"Bearer {key}"}
+
+
+def replica_ids(url, admin):
     """The replicas whose figures the server's metrics hold."""
-    page = httpx.get(f"{url}/metrics", timeout=60).text
+    page = httpx.get(f"{url}/metrics", headers={"Authorization": admin["Authorization"]}, timeout=60).text
     lines = [line for line in page.splitlines() if line.startswith("lpc_tier_limit_bytes{")]
     return {line.split('replica="')[1].split('"')[0] for line in lines}

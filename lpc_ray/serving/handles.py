@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 from lpc_ray.artifacts import handles
 from lpc_ray.errors import ConfigError
+from lpc_ray.serving.contract import MAX_COMPOSED
 from lpc_ray.serving.refusal import Refusal
-
-MAX_COMPOSED = 8
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Prometheus figures of the three tiers and of each handle; replicas send samples, the ingress shows them all."""
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -10,28 +10,68 @@ from prometheus_client.registry import Collector
 
 from lpc_ray.serving.residency import HostTier
 
+MOST_HANDLES = 10_000
 TTFT_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
+class _Handles:
+    """The handles that have series; those of the least recently used go once there are more than MOST_HANDLES."""
+
+    def __init__(self, *series: Counter | Histogram):
+        self._series, self._recent = series, OrderedDict[str, None]()
+
+    def use(self, handle: str) -> None:
+        self._recent[handle] = None
+        self._recent.move_to_end(handle)
+        if len(self._recent) > MOST_HANDLES:
+            oldest, _ = self._recent.popitem(last=False)
+            for series in self._series:
+                series.remove_by_labels({"handle": oldest})
+
+
 class RequestMetrics:
-    """What the ingress counts, in a registry of its own; handle "" is the bare model, composed ones are joined by +."""
+    """What the ingress counts, in a registry of its own; handle "" is the bare model, or none that the tenant may name.
+
+    A composed request counts for each of its handles.
+    """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         labels = ["handle", "tenant"]
-        self.requests = Counter("lpc_requests", "Requests ended", [*labels, "status"], registry=self.registry)
-        self.prompt_tokens = Counter("lpc_prompt_tokens", "Clients' own prompt tokens", labels, registry=self.registry)
-        self.prefix_tokens = Counter("lpc_prefix_tokens", "Tokens served from prefixes", labels, registry=self.registry)
-        self.completion_tokens = Counter("lpc_completion_tokens", "Generated tokens", labels, registry=self.registry)
-        self.ttft = Histogram(
+        self._requests = Counter("lpc_requests", "Requests ended", [*labels, "status"], registry=self.registry)
+        self._ttft = Histogram(
             "lpc_ttft_seconds", "Seconds to the first event of a stream", labels, registry=self.registry,
             buckets=TTFT_BUCKETS,
         )  # fmt: skip
+        self._handles = _Handles(self._requests, self._ttft)
 
-    def count_usage(self, usage: dict[str, Any], handle: str, tenant: str) -> None:
-        self.prompt_tokens.labels(handle, tenant).inc(usage.get("prompt_tokens", 0))
-        self.prefix_tokens.labels(handle, tenant).inc(usage.get("prefix_tokens", 0))
-        self.completion_tokens.labels(handle, tenant).inc(usage.get("completion_tokens", 0))
+    def ended(self, handles: Sequence[str], tenant: str, status: int) -> None:
+        for handle in handles or ("",):
+            self._handles.use(handle)
+            self._requests.labels(handle, tenant, str(status)).inc()
+
+    def first_event(self, handles: Sequence[str], tenant: str, seconds: float) -> None:
+        for handle in handles or ("",):
+            self._handles.use(handle)
+            self._ttft.labels(handle, tenant).observe(seconds)
+
+
+class TokenMetrics:
+    """What a replica counts of each tenant's requests, whether or not their clients stayed to the end."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.registry, labels = registry, ["handle", "tenant"]
+        self._prompt = Counter("lpc_prompt_tokens", "Clients' own prompt tokens", labels, registry=registry)
+        self._prefix = Counter("lpc_prefix_tokens", "Tokens served from prefixes", labels, registry=registry)
+        self._completion = Counter("lpc_completion_tokens", "Generated tokens", labels, registry=registry)
+        self._handles = _Handles(self._prompt, self._prefix, self._completion)
+
+    def count(self, handle: str, tenant: str, prompt: int, prefix: int, completion: int) -> None:
+        """handle: the first of a composed request's."""
+        self._handles.use(handle)
+        self._prompt.labels(handle, tenant).inc(prompt)
+        self._prefix.labels(handle, tenant).inc(prefix)
+        self._completion.labels(handle, tenant).inc(completion)
 
 
 class TierMetrics(Collector):

@@ -1,14 +1,17 @@
 """What the server answers when it does not serve: an HTTP status and OpenAI's error shape."""
 
+import logging
 from typing import Any
 
 from lpc_ray.errors import ArtifactError, ConfigError, DataError, LPCError, PrefixNotFoundError, StorageError
 
+logger = logging.getLogger("ray.serve")
 _TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
     403: "permission_error",
     404: "not_found_error",
+    408: "invalid_request_error",
     409: "conflict_error",
     413: "invalid_request_error",
     422: "invalid_request_error",
@@ -61,3 +64,12 @@ def refusal_of(error: LPCError) -> Refusal:
             return Refusal(503, "storage_unavailable", str(error), retry_after=5)
         case _:
             return Refusal(500, "internal_error", str(error))
+
+
+def client_refusal_of(error: LPCError) -> Refusal:
+    """`refusal_of`, for a client that is to learn nothing of stores, paths and other machines; the log has it."""
+    refusal = refusal_of(error)
+    if isinstance(error, StorageError | ArtifactError):
+        logger.error("a request was refused: %s", error)
+        return Refusal(refusal.status, refusal.code, "the prefix could not be loaded", "model", refusal.retry_after)
+    return refusal

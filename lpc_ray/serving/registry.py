@@ -1,47 +1,33 @@
-"""Handle → digest: the names a server knows, kept in one file of a store."""
+"""Handle → digest: the names that a server knows."""
 
+import asyncio
+from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
 
-from lpc_ray.errors import PrefixNotFoundError, StorageError
+from lpc_ray.errors import PrefixNotFoundError
 from lpc_ray.serving.handles import check_handle, check_new_handle
-from lpc_ray.storage import Store
-
-FILE = "handles.json"
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """What a handle points to. num_tokens: visible length; num_bytes: of both tensors; pinned: kept in the host tier."""
-
-    digest: str
-    kind: str
-    num_tokens: int
-    num_bytes: int
-    pinned: bool = False
+from lpc_ray.serving.tables import Entry, Table
 
 
 class Registry:
     """The handles of one server; every change is first written, then seen, whole or not at all.
 
-    A request takes its `Entry` once and keeps it: moving a handle never touches requests in flight.
-    Raises: StorageError when the file cannot be read or written, or holds something else.
+    A request takes its `Entry` once and keeps it: moving a handle never touches requests in flight. It belongs to one event
+    loop, which goes on while a change is written.
+    Raises: StorageError as the table does.
     """
 
-    def __init__(self, store: Store):
-        self._store = store
-        self._entries: Mapping[str, Entry] = MappingProxyType(self._read())
-
-    def _read(self) -> dict[str, Entry]:
-        if not self._store.exists(FILE):
-            return {}
-        raw: Any = self._store.read_json(FILE)
-        try:
-            return {check_handle(handle): Entry(**fields) for handle, fields in raw.items()}
-        except (TypeError, AttributeError) as error:
-            raise StorageError(f"{self._store.path(FILE)}: got no table of handles: {error}") from error
+    def __init__(self, table: Table):
+        self._table = table
+        self._entries = {check_handle(handle): entry for handle, entry in table.entries().items()}
+        self._configured = table.configured()
+        self._by_digest: defaultdict[str, set[str]] = defaultdict(set)
+        for handle, entry in self._entries.items():
+            self._by_digest[entry.digest].add(handle)
+        self._sorted: list[str] | None = None
+        self._writing = asyncio.Lock()
 
     def __getitem__(self, handle: str) -> Entry:
         """Raises: PrefixNotFoundError."""
@@ -51,33 +37,98 @@ class Registry:
             raise PrefixNotFoundError(f"no prefix is loaded under handle {handle!r}") from None
 
     def entries(self) -> Mapping[str, Entry]:
-        """All handles, as they are now; later changes do not show in it."""
-        return self._entries
+        """All handles; later changes show in it."""
+        return MappingProxyType(self._entries)
 
-    def move(self, handle: str, entry: Entry) -> Entry | None:
+    def handles(self) -> list[str]:
+        """All handles in alphabetical order, as they are now."""
+        if self._sorted is None:
+            self._sorted = sorted(self._entries)
+        return self._sorted
+
+    def pinned(self) -> set[str]:
+        """The digests that some handle pins."""
+        return {entry.digest for entry in self._entries.values() if entry.pinned}
+
+    async def move(self, handle: str, entry: Entry) -> Entry | None:
         """Point `handle` (new or not) to `entry`; returns what it pointed to. A pin stays with the handle."""
-        previous = self._entries.get(check_new_handle(handle))
-        if previous is not None:
-            entry = replace(entry, pinned=entry.pinned or previous.pinned)
-        self._write({**self._entries, handle: entry})
+        check_new_handle(handle)
+        async with self._writing:
+            previous = self._entries.get(handle)
+            if previous is not None:
+                entry = replace(entry, pinned=entry.pinned or previous.pinned)
+            await asyncio.to_thread(self._table.put, {handle: entry})
+            self._set(handle, entry)
         return previous
 
-    def pin(self, handle: str, pinned: bool) -> Entry:
+    async def move_all(self, entries: Mapping[str, Entry]) -> None:
+        """`move` for each, in one write."""
+        async with self._writing:
+            moved = {
+                handle: replace(
+                    entry, pinned=entry.pinned or (handle in self._entries and self._entries[handle].pinned)
+                )
+                for handle, entry in entries.items()
+            }
+            await asyncio.to_thread(self._table.put, moved)
+            for handle, entry in moved.items():
+                self._set(handle, entry)
+
+    async def pin(self, handle: str, pinned: bool) -> Entry:
         """Raises: PrefixNotFoundError."""
-        entry = replace(self[handle], pinned=pinned)
-        self._write({**self._entries, handle: entry})
+        async with self._writing:
+            entry = replace(self[handle], pinned=pinned)
+            await asyncio.to_thread(self._table.put, {handle: entry})
+            self._set(handle, entry)
         return entry
 
-    def remove(self, handle: str) -> Entry:
+    async def remove(self, handle: str) -> Entry:
         """Raises: PrefixNotFoundError."""
-        entry = self[handle]
-        self._write({name: other for name, other in self._entries.items() if name != handle})
+        async with self._writing:
+            entry = self[handle]
+            await asyncio.to_thread(self._table.remove, handle)
+            self._set(handle, None)
         return entry
 
     def names(self, digest: str) -> list[str]:
         """The handles that point to `digest`."""
-        return [handle for handle, entry in self._entries.items() if entry.digest == digest]
+        return sorted(self._by_digest.get(digest, ()))
 
-    def _write(self, entries: dict[str, Entry]) -> None:
-        self._store.write_json(FILE, {handle: asdict(entry) for handle, entry in entries.items()})
-        self._entries = MappingProxyType(entries)
+    def to_load(self, named: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+        """Of the handles and digests that the settings name: those to load now, and a line for each that stays otherwise.
+
+        What an admin did since the settings named the same digest stands: a handle that was deleted stays deleted, one that
+        was moved stays where it is.
+        """
+        wanted, lines = {}, []
+        for handle, digest in named.items():
+            now = self._entries.get(check_new_handle(handle))
+            if now is not None and now.digest == digest:
+                continue
+            if self._configured.get(handle) != digest:
+                wanted[handle] = digest
+            elif now is None:
+                lines.append(f"prefix {handle}: not served: it was deleted since the settings named {digest}")
+            else:
+                lines.append(f"prefix {handle}: serves {now.digest}, moved since the settings named {digest}")
+        return wanted, lines
+
+    async def configured(self, named: Mapping[str, str]) -> None:
+        """The settings' handles `named` were loaded, or found."""
+        async with self._writing:
+            await asyncio.to_thread(self._table.configure, dict(named))
+            self._configured.update(named)
+
+    def _set(self, handle: str, entry: Entry | None) -> None:
+        previous = self._entries.get(handle)
+        if previous is not None:
+            self._by_digest[previous.digest].discard(handle)
+            if not self._by_digest[previous.digest]:
+                del self._by_digest[previous.digest]
+        if entry is None:
+            self._entries.pop(handle, None)
+        else:
+            self._entries[handle] = entry
+            self._by_digest[entry.digest].add(handle)
+        if (previous is None) != (entry is None):
+            self._sorted = None

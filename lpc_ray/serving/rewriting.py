@@ -4,18 +4,16 @@ Requests and answers are plain JSON values here: the same rules hold for chat an
 """
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lpc_ray.errors import DataError
+import msgspec
+
 from lpc_ray.records import PrefixRef
+from lpc_ray.serving.contract import cache_salt, transfer_params
 from lpc_ray.serving.refusal import Refusal
 from lpc_ray.serving.sizing import PLACEHOLDER_ID
-from lpc_ray.sources.text import parse_json
 
-REQUEST_KEY = "lpc"
-MAX_BODY_BYTES = 4 << 20
 MAX_SAMPLES = 16
 MAX_SEQUENCES = 128
 
@@ -41,8 +39,8 @@ _UNSERVED = (
 )
 
 
-def check_request(body: Any, placeholder_id: int = PLACEHOLDER_ID) -> dict[str, Any]:
-    """`body`, if it is a JSON object without fields that clients must not send.
+def check_request(body: Any, context_tokens: int) -> dict[str, Any]:
+    """`body`, if it is a JSON object without fields that clients must not send. What is cheap to see is looked at first.
 
     Raises: Refusal 400 naming the field, also for more samples or prompts than one request may have.
     """
@@ -54,7 +52,6 @@ def check_request(body: Any, placeholder_id: int = PLACEHOLDER_ID) -> dict[str, 
     for field in _UNSERVED:
         if body.get(field) is not None and body[field] is not False:
             raise Refusal(400, "unsupported_field", f"{field}: not served here", param=field)
-    _check_prompt(body.get("prompt"), placeholder_id)
     samples = body.get("n")
     if samples is not None and (type(samples) is not int or samples > MAX_SAMPLES):
         raise Refusal(
@@ -63,6 +60,7 @@ def check_request(body: Any, placeholder_id: int = PLACEHOLDER_ID) -> dict[str, 
     if sequences_of(body) > MAX_SEQUENCES:
         message = f"got {sequences_of(body)} replies to write, prompts times n, wanted at most {MAX_SEQUENCES}"
         raise Refusal(400, "too_many_sequences", message, param="prompt")
+    _check_prompt(body.get("prompt"), context_tokens)
     return body
 
 
@@ -73,54 +71,48 @@ def sequences_of(body: dict[str, Any]) -> int:
     return prompts * max(1, body.get("n") or 1)
 
 
-def _check_prompt(prompt: Any, placeholder_id: int) -> None:
+def _check_prompt(prompt: Any, context_tokens: int) -> None:
     """A prompt is text, token ids, or a list of either; a number that only looks like a token id is none."""
     if prompt is None or isinstance(prompt, str):
         return
     items: list[Any] = prompt if isinstance(prompt, list) else [None]
+    if len(items) > max(context_tokens, MAX_SEQUENCES):
+        raise Refusal(
+            400, "too_many_tokens", f"prompt: got {len(items)} items, wanted no more than fit", param="prompt"
+        )
     if all(isinstance(item, str) for item in items):
         return
     token_lists: list[list[Any]] = items if all(isinstance(item, list) for item in items) else [items]
+    longest = max(map(len, token_lists))
+    if longest > context_tokens:
+        message = f"prompt: got {longest} tokens, wanted at most {context_tokens}"
+        raise Refusal(400, "context_length_exceeded", message, param="prompt")
     if not all(type(token) is int for tokens in token_lists for token in tokens):
         raise Refusal(400, "invalid_request", "prompt: wanted text, token ids, or a list of either", param="prompt")
-    if any(token == placeholder_id for tokens in token_lists for token in tokens):
-        raise Refusal(
-            400,
-            "placeholder_in_prompt",
-            f"prompt: got token {placeholder_id}, which stands for prefixes: name a prefix in `model` instead and send "
-            "your own tokens only",
-            param="prompt",
-        )
 
 
 def json_body(raw: bytes) -> Any:
-    """Raises: Refusal 413 for a body over 4 MiB, 400 for one that is no JSON, names a key twice, or holds a string that is
-    no text.
-    """
-    if len(raw) > MAX_BODY_BYTES:
-        raise too_large(len(raw))
+    """Raises: Refusal 400 for a body that is no JSON, or holds a string that is no text."""
     try:
-        return parse_json(raw.decode(), "body")
-    except UnicodeDecodeError as error:
-        raise Refusal(400, "invalid_json", f"body: got a byte that is not UTF-8 at offset {error.start}") from error
-    except DataError as error:
-        raise Refusal(400, "invalid_json", str(error)) from error
+        return msgspec.json.decode(raw)
+    except (ValueError, RecursionError) as error:
+        raise Refusal(400, "invalid_json", f"body: {error or 'nested too deeply'}") from error
 
 
-def too_large(num_bytes: int) -> Refusal:
-    return Refusal(413, "body_too_large", f"got a body of {num_bytes} bytes, wanted at most {MAX_BODY_BYTES}")
+def too_large(num_bytes: int, most: int) -> Refusal:
+    return Refusal(413, "body_too_large", f"got a body of {num_bytes} bytes, wanted at most {most}")
 
 
 @dataclass(frozen=True, slots=True)
 class Rewriting:
     """One request's prefixes, in order, and what the engine needs to find them; without prefixes it changes nothing.
 
-    tenant_salt: set when the tenant's blocks are shared with nobody.
+    tenant: set when its blocks are shared with no other tenant.
     """
 
     prefixes: tuple[PrefixRef, ...] = ()
     placeholder_id: int = PLACEHOLDER_ID
-    tenant_salt: str | None = None
+    tenant: str | None = None
 
     @property
     def prefix_tokens(self) -> int:
@@ -128,11 +120,7 @@ class Rewriting:
 
     @property
     def cache_salt(self) -> str | None:
-        """What keeps these blocks apart from all others with the same ids: digests in order, and the tenant."""
-        parts = [prefix.digest for prefix in self.prefixes]
-        if self.tenant_salt is not None:
-            parts.append(f"tenant:{self.tenant_salt}")
-        return "+".join(parts) or None
+        return cache_salt(self.prefixes, self.tenant)
 
     @property
     def transfer_params(self) -> dict[str, Any] | None:
@@ -157,7 +145,7 @@ class Rewriting:
     def correct(self, answer: dict[str, Any], prompts: int = 1) -> dict[str, Any]:
         """The answer or stream chunk with the client's own tokens counted and the prefix's counted apart. Mutates it.
 
-        prompts: how many prompts the request had (text completions may have several).
+        prompts: of how many prompts the usage tells (a text completion may have several).
         """
         answer.pop("kv_transfer_params", None)
         usage = answer.get("usage")
@@ -182,22 +170,5 @@ class Rewriting:
         answer = json.loads(data)
         if "model" in answer:
             answer["model"] = model
-        return f"{head}data: {json.dumps(self.correct(answer, prompts), ensure_ascii=False)}\n\n"
-
-
-def usage_of(event: str) -> dict[str, Any] | None:
-    """The usage that a corrected stream tells last, in an event without choices."""
-    data = event.partition("data: ")[2]
-    return json.loads(data).get("usage") if '"choices": []' in data else None
-
-
-def transfer_params(prefixes: Sequence[PrefixRef]) -> dict[str, Any]:
-    """The `kv_transfer_params` of a request that uses these prefixes, in order; folders are local."""
-    return {
-        REQUEST_KEY: {
-            "prefixes": [
-                {"digest": prefix.digest, "folder": prefix.folder, "num_tokens": prefix.num_tokens}
-                for prefix in prefixes
-            ]
-        }
-    }
+        told = 1 if answer.get("choices") else prompts  # beside a choice stands the usage of its own prompt
+        return f"{head}data: {json.dumps(self.correct(answer, told), ensure_ascii=False)}\n\n"

@@ -7,7 +7,6 @@ from pydantic import Field
 
 from lpc_ray.config.loading import Strict, validated
 from lpc_ray.errors import ConfigError
-from lpc_ray.serving.sizing import PLACEHOLDER_ID
 
 
 class ServerSettings(Strict):
@@ -17,7 +16,8 @@ class ServerSettings(Strict):
     artifacts: store of LPCs by digest; registry: store of the handle table (default: beside the artifacts).
     host_tier: local folder of the host tier, one subfolder per replica (default: one of this user's own in /dev/shm);
     host_tier_bytes: what each may hold.
-    keys: key file; without one, only clients on this machine are served.
+    keys: key file, read again when it changes; without one, programs on this machine are served, and who brings the admin key
+    may manage (`lpc_ray.serving.doors`). origins: pages of other hosts that a browser may let call the server.
     require_gate: load only prefixes that passed the publish gate of their recipe.
     prefixes: handle → digest, loaded when the registry does not know the handle yet.
     threads: of each CPU engine, unbound to cores (give engines that share cores one each); without, vLLM binds its own.
@@ -41,9 +41,10 @@ class ServerSettings(Strict):
     host_tier: str | None = Field(None, min_length=1)
     host_tier_bytes: int = Field(1 << 30, ge=1)
     keys: str | None = None
+    origins: tuple[str, ...] = ()
     require_gate: bool = False
     prefixes: dict[str, str] = Field(default_factory=dict)
-    placeholder_id: int = Field(PLACEHOLDER_ID, ge=0)
+    max_body_bytes: int = Field(1 << 20, ge=1024)
     replicas: int = Field(1, ge=1)
     replica_cpus: float = Field(1, gt=0)
     autoscaling: dict[str, Any] | None = None

@@ -1,8 +1,19 @@
 """How many of a prefix's tokens a request is served, and which token id stands for each of them in its prompt."""
 
+from collections.abc import Container, Iterable
+
 from lpc_ray.errors import ArtifactError, ConfigError
 
 PLACEHOLDER_ID = 0
+
+
+def placeholder_of(control_tokens: Iterable[int], ends: Container[int], vocab_size: int) -> int:
+    """The token that stands for a prefix position: the last control token below `vocab_size` that ends no reply.
+
+    Any id would do for the keys and values, which come from the prefix; but penalties count a prompt's tokens, and no reply
+    needs this one.
+    """
+    return max((token for token in control_tokens if token < vocab_size and token not in ends), default=PLACEHOLDER_ID)
 
 
 def served_tokens(num_tokens: int, block_tokens: int, align: str = "exact") -> int:

@@ -24,11 +24,12 @@ ADMIN = {"Authorization": "Bearer the-admin-key"}
 WARM, COLD = ("fact-red", "fact-orange", "fact-yellow"), ("fact-blue", "fact-green", "fact-purple")
 KEYS = {
     "admin_keys": ["the-admin-key"],
+    "metrics_keys": ["key-of-the-scraper"],
     "tenants": {
         "warm": {"keys": ["key-of-warm"], "handles": list(WARM)},
-        "cold": {"keys": ["key-of-cold"], "handles": list(COLD), "isolate": True},
+        "cold": {"keys": ["key-of-cold"], "handles": list(COLD)},
         "grey": {"keys": ["key-of-grey"], "handles": ["fact-*"]},
-        "slow": {"keys": ["key-of-slow"], "handles": ["fact-*"], "max_concurrent": 1},
+        "slow": {"keys": ["key-of-slow"], "handles": ["fact-*"], "max_concurrent": 1, "bare_model": False},
     },
 }
 NOUNS = ("gates", "rain", "bread", "ships", "stone", "glass", "tea", "wool", "sand")
@@ -68,6 +69,7 @@ def wanted(oracle, store, digests, odd):
     """(what stands before the prompt, prompt) → transformers' greedy text and log-probs; made before the server starts."""
     tensors = {handle: oracle.load(store, digest) for handle, digest in digests.items()}
     found = {(handle, "fact"): oracle.greedy([tensors[handle]], oracle.encode(TEXTS[0]), 4) for handle in FACTS}
+    found |= {(handle, "zeros"): oracle.greedy([tensors[handle]], [0] * 40, 4) for handle in ("fact-red", "fact-blue")}
     found |= {(handle, prompt): oracle.chat([tensors[handle]], prompt, 6) for handle in EXACT for prompt in PROMPTS}
     found |= {(handle, TELL): oracle.chat([tensors[handle]], TELL, 32) for handle in ("fact-red", "fact-blue")}
     found |= {(pair, QUESTION): oracle.chat([tensors[handle] for handle in pair], QUESTION, 12) for pair in PAIRS}
@@ -223,7 +225,7 @@ def test_response_formats_keep_working(client):
 
 def test_models_are_the_base_and_what_the_tenant_may_use(url, digests):
     models = list(_client(url, "key-of-warm").models.list())
-    assert [model.id for model in models] == [NAME, *(f"{NAME}:{handle}" for handle in FACTS if handle in WARM)]
+    assert [model.id for model in models] == [NAME, *(f"{NAME}:{handle}" for handle in sorted(WARM))]
     red = next(model for model in models if model.id.endswith("fact-red"))
     assert (red.parent, red.kind, red.num_tokens, red.digest) == (NAME, "cartridge", 96, digests["fact-red"])
     assert _client(url, "key-of-warm").models.retrieve(f"{NAME}:fact-red").digest == digests["fact-red"]
@@ -284,11 +286,12 @@ def test_attacks_are_refused_and_the_server_stays_well(http, attack):
     assert _post(http, _body()).status_code == 200
 
 
-def test_placeholders_in_a_token_prompt_are_refused(http):
-    for prompt in ([0] * 96 + [5], [[5], [0]]):
-        body = {"model": f"{NAME}:fact-red", "prompt": prompt}
+def test_a_prompt_of_token_0_is_a_prompt(http, wanted):
+    zeros = [0] * 40
+    for handle in ("fact-red", "fact-blue"):
+        body = {"model": f"{NAME}:{handle}", "prompt": zeros, "max_tokens": 4, "temperature": 0}
         answer = _post(http, body, path="/v1/completions")
-        assert answer.status_code == 400 and answer.json()["error"]["code"] == "placeholder_in_prompt"
+        assert answer.status_code == 200 and answer.json()["choices"][0]["text"] == wanted[handle, "zeros"][0]
 
 
 @pytest.mark.parametrize(
@@ -314,6 +317,11 @@ def test_keys_decide_who_sees_what(http):
     for method, path in (("GET", "/v1/prefixes"), ("PUT", "/v1/prefixes/x"), ("DELETE", "/v1/prefixes/x")):
         assert http.request(method, path, headers={"Authorization": "Bearer key-of-warm"}).status_code == 403
     assert http.get("/metrics").status_code == 401
+    scraper = {"Authorization": "Bearer key-of-the-scraper"}
+    assert http.get("/metrics", headers=scraper).status_code == 200
+    assert http.get("/v1/prefixes", headers=scraper).status_code == 403
+    assert _post(http, _body(), key="key-of-the-scraper").status_code == 403
+    assert _post(http, {**_body(), "model": NAME}, key="key-of-slow").status_code == 404
     assert http.get("/nowhere").json()["error"]["code"] == "no_such_route"
 
 
@@ -484,6 +492,90 @@ def test_metrics_count_requests_tokens_and_time_to_first_token(http):
         usage = _post(http, _body()).json()["usage"]  # of the same request, by the admin
         gained = {name: _metric(http, name, **labels) - before[name] for name in names}
         assert list(gained.values()) == [1, PREFIX_TOKENS, usage["completion_tokens"], int(is_streamed)]
+
+
+def test_a_client_that_hangs_up_is_counted(url, http):
+    """Streamed or not: what was generated for it was generated."""
+    labels = {"handle": "fact-blue", "tenant": "cold"}
+    for is_streamed in (True, False):
+        before = _metric(http, "lpc_completion_tokens_total", **labels)
+        body = _body("fact-blue", max_tokens=300, stream=is_streamed, min_tokens=300)
+        headers = {"Authorization": "Bearer key-of-cold"}
+        with httpx.Client(base_url=url, timeout=httpx.Timeout(300, read=300 if is_streamed else 3)) as client:
+            if is_streamed:
+                with client.stream("POST", "/v1/chat/completions", json=body, headers=headers) as answer:
+                    next(answer.iter_lines())
+            else:
+                with pytest.raises(httpx.ReadTimeout):
+                    client.post("/v1/chat/completions", json=body, headers=headers)
+        wait_until(lambda count=before: _metric(http, "lpc_completion_tokens_total", **labels) > count, 30)
+        assert 0 < _metric(http, "lpc_completion_tokens_total", **labels) - before < 300
+
+
+def test_usage_beside_each_event_is_that_of_its_own_prompt(http):
+    body = {"model": f"{NAME}:fact-red", "prompt": ["\nThe gate is", "In"], "max_tokens": 3, "temperature": 0}
+    body |= {"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
+    lines = _post(http, body, path="/v1/completions").text.splitlines()
+    chunks = [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: {")]
+    own = [len(_ids(http, text)) for text in body["prompt"]]
+    beside = {(chunk["choices"][0]["index"], chunk["usage"]["prompt_tokens"]) for chunk in chunks if chunk["choices"]}
+    assert beside == {(0, own[0]), (1, own[1])}
+    assert [chunk["usage"]["prompt_tokens"] for chunk in chunks if not chunk["choices"]] == [sum(own)]
+
+
+def _ids(http, text):
+    """The token ids of a prompt, as the server returns them."""
+    body = {"model": NAME, "prompt": text, "max_tokens": 1, "temperature": 0, "return_token_ids": True}
+    return _post(http, body, path="/v1/completions").json()["choices"][0]["prompt_token_ids"]
+
+
+@pytest.mark.parametrize("handle", ["", ":fact-red"])
+def test_a_prompt_that_is_cut_is_billed_as_it_was_cut(http, handle):
+    body = _body(messages=[{"role": "user", "content": "gate " * 200}], truncate_prompt_tokens=20)
+    usage = _post(http, {**body, "model": f"{NAME}{handle}"}).json()["usage"]
+    assert usage["prompt_tokens"] == 20 and usage["prefix_tokens"] == (PREFIX_TOKENS if handle else 0)
+
+
+def test_health_tells_of_the_engine_and_life_of_the_process(http):
+    assert http.get("/health").json() == {"status": "ok"} == http.get("/live").json()
+
+
+def test_handles_come_in_pages(http):
+    first = http.get("/v1/models", params={"limit": 3}, headers=ADMIN).json()
+    rest = http.get("/v1/models", params={"after": first["data"][-1]["id"]}, headers=ADMIN).json()
+    whole = http.get("/v1/models", headers=ADMIN).json()
+    assert first["has_more"] and not rest["has_more"] and first["data"] + rest["data"] == whole["data"]
+    rows = http.get("/v1/prefixes", params={"after": "fact-green", "limit": 2}, headers=ADMIN).json()
+    assert [row["id"] for row in rows["data"]] == ["fact-orange", "fact-purple"] and rows["has_more"]
+    for limit in ("0", "-1", "x", "10001", ""):
+        assert http.get("/v1/models", params={"limit": limit}, headers=ADMIN).status_code == 400
+
+
+def test_refused_names_leave_no_series_behind(http):
+    size = len(http.get("/metrics", headers=ADMIN).text)
+    for number in range(60):
+        assert _post(http, _body(f"no-such-{number}")).status_code == 404
+        assert _post(http, {**_body(), "model": f"other-{number}"}).status_code == 404
+    page = http.get("/metrics", headers=ADMIN).text
+    assert "no-such" not in page and "other-" not in page and len(page) < size + 2000
+
+
+GRAMMARS = {
+    "a schema that names itself": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"$ref": "#"}}},
+    "a schema that is none": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "no such type"}}},
+}
+
+
+@pytest.mark.parametrize("case", GRAMMARS)
+def test_a_schema_that_cannot_be_used_is_a_400(http, case):
+    assert _post(http, _body(response_format=GRAMMARS[case])).status_code == 400
+    assert _post(http, _body()).status_code == 200
+
+
+@pytest.mark.parametrize("grammar", ['root ::= root "a"', "root ::= ", "no grammar"])
+def test_a_grammar_that_cannot_be_used_is_a_400(http, grammar):
+    assert _post(http, _body(structured_outputs={"grammar": grammar})).status_code == 400
+    assert _post(http, _body()).status_code == 200
 
 
 def test_the_dashboard_asks_for_metrics_that_exist(http):

@@ -11,7 +11,7 @@ import pytest
 from websockets.sync.client import connect
 
 from lpc_ray.storage import Store
-from tests.serving import FACTS, NAME, QUESTION, Oracle, application, publish_texts, wait_until
+from tests.serving import FACTS, NAME, QUESTION, Oracle, application, local_admin, publish_texts, wait_until
 
 NEW_TOKENS = 128
 
@@ -95,8 +95,12 @@ def test_the_page_lists_prefixes_and_answers_beside_the_bare_model(page, url, or
     page.open(url)
     wait_until(lambda: page.run("document.querySelectorAll('#prefixes tr').length") == 2)
     rows = page.run("[...document.querySelectorAll('#prefixes tr')].map(row => [...row.cells].map(c => c.textContent))")
-    assert [row[:4] for row in rows] == [[name, "cartridge", "96", "host"] for name in digests]
-    assert [row[7] for row in rows] == [digest[:12] for digest in digests.values()]
+    assert [row[:4] for row in rows] == [[name, "cartridge", "96", "–"] for name in sorted(digests)]
+    assert [row[7] for row in rows] == [digests[name][:12] for name in sorted(digests)]
+    key = local_admin(store)["Authorization"].removeprefix("Bearer ")
+    page.run(f"document.getElementById('key').value = '{key}'")
+    page.run("list()")
+    wait_until(lambda: page.run("document.querySelector('#prefixes tr').cells[3].textContent") == "host")
     page.run(f"document.getElementById('handle').value = '{NAME}:fact-blue'")
     page.run(f"document.getElementById('message').value = {json.dumps(QUESTION)}")
     page.run("document.getElementById('ask').click()")
@@ -117,6 +121,19 @@ def test_without_a_key_file_only_this_machine_is_served(url):
         assert refused.status_code == 403 and refused.json()["error"]["code"] == "local_only"
     with pytest.raises(httpx.ConnectError):
         httpx.get(url.replace("127.0.0.1", _other_address()) + "/v1/models")
+
+
+def test_a_page_of_another_host_gets_nothing_and_a_program_manages_by_the_admin_key_only(url, store, digests):
+    admin = local_admin(store)
+    for headers in ({"Host": "evil.example"}, {"Origin": "http://evil.example"}, {"Origin": "null"}, {"Via": "1.1 x"}):
+        assert httpx.get(f"{url}/v1/models", headers=headers).status_code == 403
+        assert httpx.delete(f"{url}/v1/prefixes/fact-red", headers={**admin, **headers}).status_code == 403
+    put = {"json": {"digest": digests["fact-red"]}, "timeout": 60}
+    for headers in ({}, {"Authorization": "Bearer any-other-key"}):
+        assert httpx.get(f"{url}/metrics", headers=headers).status_code == 403
+        assert httpx.put(f"{url}/v1/prefixes/mine", headers=headers, **put).status_code == 403
+    assert httpx.put(f"{url}/v1/prefixes/mine", headers=admin, **put).status_code == 200
+    assert httpx.delete(f"{url}/v1/prefixes/mine", headers=admin).status_code == 200
 
 
 def _other_address():

@@ -11,7 +11,17 @@ import psutil
 import pytest
 
 from lpc_ray.storage import Store
-from tests.serving import FACTS, NAME, QUESTION, Oracle, application, publish_texts, replica_ids, wait_until
+from tests.serving import (
+    FACTS,
+    NAME,
+    QUESTION,
+    Oracle,
+    application,
+    local_admin,
+    publish_texts,
+    replica_ids,
+    wait_until,
+)
 
 REPEATS = 6
 
@@ -37,7 +47,7 @@ def served(oracle, tmp_path_factory):
             max_model_len=256,
             engine={"block_size": 32, "enforce_eager": True, "num_gpu_blocks_override": 64},
         ) as (url, _),
-        httpx.Client(base_url=url, timeout=300) as http,
+        httpx.Client(base_url=url, timeout=300, headers=local_admin(store)) as http,
     ):
         yield http, wanted
 
@@ -115,7 +125,7 @@ def _kill_under_load(http, wanted, process):
 
 
 def _wait_for_two_replicas(http):
-    wait_until(lambda: len(replica_ids(str(http.base_url).rstrip("/"))) == 2, 240)
+    wait_until(lambda: len(replica_ids(str(http.base_url).rstrip("/"), http.headers)) == 2, 240)
 
 
 def test_handles_fill_replicas_evenly_and_repeats_reach_a_holder(served):

@@ -5,7 +5,7 @@ import threading
 import httpx
 
 from lpc_ray.storage import Store
-from tests.serving import NAME, Oracle, application, publish_texts, replica_ids, wait_until
+from tests.serving import NAME, Oracle, application, local_admin, publish_texts, replica_ids, wait_until
 
 SCALING = {
     "min_replicas": 1,
@@ -38,10 +38,10 @@ def test_a_second_replica_comes_under_load_answers_from_the_prefix_and_goes(tmp_
         for client in clients:
             client.start()
         try:
-            wait_until(lambda: len(replica_ids(url)) == 2, 240)
+            wait_until(lambda: len(replica_ids(url, local_admin(store))) == 2, 240)
         finally:
             stop.set()
             for client in clients:
                 client.join()
-        wait_until(lambda: len(replica_ids(url)) == 1, 120)
+        wait_until(lambda: len(replica_ids(url, local_admin(store))) == 1, 120)
     assert set(texts) == {wanted}

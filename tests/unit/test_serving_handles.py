@@ -1,4 +1,4 @@
-"""Model names, keys and the registry of handles."""
+"""Model names, keys and settings."""
 
 import hashlib
 import json
@@ -7,17 +7,15 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lpc_ray.adapters.server.app import build, demo_prefix
-from lpc_ray.errors import ConfigError, PrefixNotFoundError, StorageError
+from lpc_ray.errors import ConfigError
 from lpc_ray.serving.handles import ModelName, check_handle, parse_model
 from lpc_ray.serving.refusal import Refusal
-from lpc_ray.serving.registry import FILE, Entry, Registry
 from lpc_ray.serving.settings import server_settings
 from lpc_ray.serving.tenants import Concurrency, Keys, Tenant, require_admin
-from lpc_ray.storage import Store
 
 BASE = "org/model-1"
 ALNUM = string.ascii_letters + string.digits
@@ -73,7 +71,7 @@ def key_file(tmp_path):
         "admin_keys": ["the-admin-key"],
         "tenants": {
             "acme": {"keys": ["first-key", hashed], "handles": ["acme-*", "shared"], "max_concurrent": 2},
-            "zeta": {"keys": ["zeta-key"], "handles": ["zeta-*"], "isolate": True},
+            "zeta": {"keys": ["zeta-key"], "handles": ["zeta-*"], "share_prompt_cache": True},
         },
     }
     path.write_text(yaml.safe_dump(fields))
@@ -83,9 +81,9 @@ def key_file(tmp_path):
 def test_keys_lead_to_tenants_and_tenants_to_handles(key_file):
     keys = Keys(key_file)
     acme = keys.authenticate("Bearer first-key")
-    assert acme == keys.authenticate("bearer second-key") and acme.name == "acme" and not acme.isolate
+    assert acme == keys.authenticate("bearer second-key") and acme.name == "acme" and not acme.share_prompt_cache
     assert acme.may_use("acme-1") and acme.may_use("shared") and not acme.may_use("zeta-1")
-    assert keys.authenticate("Bearer zeta-key").isolate
+    assert keys.authenticate("Bearer zeta-key").share_prompt_cache
     require_admin(keys.authenticate("Bearer the-admin-key"))
     with pytest.raises(Refusal) as caught:
         require_admin(acme)
@@ -159,71 +157,6 @@ def test_a_tenant_has_no_more_open_requests_than_it_may():
             gate.admit(tenant, 2),
         ):
             pass
-
-
-ENTRIES = st.builds(
-    Entry,
-    digest=st.text("0123456789abcdef", min_size=32, max_size=32),
-    kind=st.sampled_from(["cartridge", "reasoncache"]),
-    num_tokens=st.integers(1, 4096),
-    num_bytes=st.integers(1, 1 << 30),
-)
-CHANGES = st.one_of(
-    st.tuples(st.just("move"), HANDLES.map(lambda h: h[:2]).filter(lambda h: not h.endswith("..")), ENTRIES),
-    st.tuples(st.just("remove"), st.sampled_from(["a", "b", "c"]), st.none()),
-    st.tuples(st.just("pin"), st.sampled_from(["a", "b", "c"]), st.booleans()),
-)
-
-
-def test_a_handle_that_reads_as_a_digest_is_never_loaded(tmp_path):
-    registry = Registry(Store(str(tmp_path)))
-    with pytest.raises(Refusal, match="reads as a digest") as caught:
-        registry.move("0" * 32, Entry("1" * 32, "cartridge", 5, 100))
-    assert caught.value.status == 400 and not registry.entries()
-
-
-@settings(max_examples=25, deadline=None)
-@given(st.lists(CHANGES, max_size=8))
-def test_a_registry_holds_what_a_dictionary_would_and_survives_a_restart(tmp_path_factory, changes):
-    store = Store(str(tmp_path_factory.mktemp("registry")))
-    registry, model = Registry(store), {}
-    for change, handle, value in changes:
-        match change:
-            case "move":
-                kept = registry.entries()
-                before = dict(kept)
-                previous = registry.move(handle, value)
-                assert previous == model.get(handle) and dict(kept) == before
-                model[handle] = Entry(
-                    value.digest, value.kind, value.num_tokens, value.num_bytes, previous.pinned if previous else False
-                )
-            case _ if handle not in model:
-                with pytest.raises(PrefixNotFoundError):
-                    registry.remove(handle) if change == "remove" else registry.pin(handle, value)
-            case "remove":
-                assert registry.remove(handle) == model.pop(handle)
-            case "pin":
-                entry = model[handle]
-                model[handle] = Entry(entry.digest, entry.kind, entry.num_tokens, entry.num_bytes, value)
-                assert registry.pin(handle, value) == model[handle]
-        assert dict(registry.entries()) == model == dict(Registry(store).entries())
-
-
-def test_a_registry_that_cannot_write_stays_as_it_was(tmp_path):
-    registry = Registry(Store(str(tmp_path / "store")))
-    entry = Entry("0" * 32, "cartridge", 1, 1)
-    registry.move("a", entry)
-    (tmp_path / "store").rename(tmp_path / "moved")
-    (tmp_path / "store").write_text("in the way")
-    with pytest.raises(StorageError):
-        registry.move("b", entry)
-    assert dict(registry.entries()) == {"a": entry}
-
-
-def test_a_registry_file_that_is_something_else_is_refused(tmp_path):
-    (tmp_path / FILE).write_text('{"a": {"colour": 1}}')
-    with pytest.raises(StorageError, match=FILE):
-        Registry(Store(str(tmp_path)))
 
 
 def test_settings_name_the_wrong_field_and_the_nearest_right_one():

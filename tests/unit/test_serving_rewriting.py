@@ -5,16 +5,18 @@ import json
 from dataclasses import asdict
 
 import pytest
+from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from lpc_ray.artifacts.manifest import Manifest, parse_manifest
 from lpc_ray.errors import ArtifactError, ConfigError, DataError, PrefixNotFoundError, StorageError
 from lpc_ray.records import PrefixRef
-from lpc_ray.serving.metrics import RequestMetrics, TierMetrics, merged
+from lpc_ray.serving.joining import joined
+from lpc_ray.serving.metrics import MOST_HANDLES, RequestMetrics, TierMetrics, TokenMetrics, merged
 from lpc_ray.serving.refusal import Refusal, refusal_of
 from lpc_ray.serving.residency import HostTier
-from lpc_ray.serving.rewriting import MAX_BODY_BYTES, Rewriting, check_request, json_body, sequences_of, usage_of
-from lpc_ray.serving.sizing import served_tokens
+from lpc_ray.serving.rewriting import Rewriting, check_request, json_body, sequences_of
+from lpc_ray.serving.sizing import placeholder_of, served_tokens
 from tests.tiny import tiny_identity, tiny_model
 
 ONE = PrefixRef("a" * 32, "/tier/a", 32)
@@ -81,26 +83,29 @@ def test_the_byte_formula_meets_the_published_sizes():
 def test_fields_that_reach_into_the_engine_are_refused(field):
     for value in (1, 0, "x", True):
         with pytest.raises(Refusal) as caught:
-            check_request({"model": "m", "messages": [], field: value})
+            check_request({"model": "m", "messages": [], field: value}, 64)
         assert caught.value.status == 400 and caught.value.param == field
 
 
-@pytest.mark.parametrize("prompt", [[5, 0, 6], [[5], [0]], [0]])
-def test_placeholders_in_a_token_prompt_are_refused(prompt):
-    with pytest.raises(Refusal, match="token 0"):
-        check_request({"prompt": prompt})
-    assert check_request({"prompt": prompt}, placeholder_id=3)
-    assert check_request({"prompt": "0 0 0", "echo": False})
+@pytest.mark.parametrize("prompt", [[5, 0, 6], [[5], [0]], [0], "!!!"])
+def test_a_prompt_may_hold_the_token_that_stands_for_prefixes(prompt):
+    assert check_request({"prompt": prompt, "echo": False}, 64)["prompt"] == prompt
+
+
+def test_the_placeholder_is_a_control_token_that_ends_no_reply():
+    assert placeholder_of([0, 1, 2, 9], {2}, 10) == 9
+    assert placeholder_of([0, 1, 2, 9], {9, 2}, 10) == 1
+    assert placeholder_of([12, 2], {2}, 10) == placeholder_of([], (), 10) == 0
 
 
 def test_bodies_that_are_no_request_are_refused():
     for raw, status in (
         (b'{"stop": ["\\ud800"]}', 400),
         (b"{", 400),
-        (b'{"model": "a", "model": "b"}', 400),
         (b"\xff", 400),
         (b"[" * 100_000, 400),
-        (b" " * (MAX_BODY_BYTES + 1), 413),
+        (b'{"n": NaN}', 400),
+        (b"", 400),
     ):
         with pytest.raises(Refusal) as caught:
             json_body(raw)
@@ -108,37 +113,39 @@ def test_bodies_that_are_no_request_are_refused():
     prompts = ([0.5, 5], [[5], ["6"]], [[5], "text"], [True], [None], 7, ["text"] * 129, [[5]] * 129)
     for body in ([], {"n": 17}, {"n": "2"}, {"n": True}, {"prompt_logprobs": False}, *({"prompt": p} for p in prompts)):
         with pytest.raises(Refusal) as caught:
-            check_request(body)
+            check_request(body, 64)
         assert caught.value.status == 400
 
 
 def test_a_request_counts_as_the_replies_it_has_written():
     for prompt, n, wanted in (("x", None, 1), ([5, 6], 3, 3), (["x", "y"], 2, 4), ([[5], [6], [7]], None, 3)):
-        assert sequences_of(check_request({"prompt": prompt, "n": n})) == wanted
+        assert sequences_of(check_request({"prompt": prompt, "n": n}, 64)) == wanted
     assert sequences_of({"messages": []}) == 1
 
 
-def test_the_usage_of_a_stream_is_told_by_its_event_without_choices():
-    rewriting = Rewriting((PrefixRef("d", "/d", 32),))
-    usage = {"prompt_tokens": 40, "completion_tokens": 2, "total_tokens": 42}
-    last = rewriting.correct_event(f"data: {json.dumps({'choices': [], 'usage': usage})}\n\n", "m")
-    assert usage_of(last) == {"prompt_tokens": 8, "completion_tokens": 2, "total_tokens": 10, "prefix_tokens": 32}
-    assert usage_of(rewriting.correct_event('data: {"choices": [{"delta": {}}]}\n\n', "m")) is None
-    assert usage_of("data: [DONE]\n\n") is None
+def test_an_event_with_a_choice_tells_the_usage_of_its_own_prompt():
+    rewriting = Rewriting((ONE,))
+    usage = {"prompt_tokens": 36, "completion_tokens": 1, "total_tokens": 37}
+    event = f"data: {json.dumps({'choices': [{'index': 1}], 'usage': usage})}\n\n"
+    assert _usage(rewriting.correct_event(event, "m", prompts=2))["prompt_tokens"] == 4
+    both = {"prompt_tokens": 72, "completion_tokens": 2, "total_tokens": 74}
+    last = rewriting.correct_event(f"data: {json.dumps({'choices': [], 'usage': both})}\n\n", "m", prompts=2)
+    assert _usage(last) == {"prompt_tokens": 8, "completion_tokens": 2, "total_tokens": 10, "prefix_tokens": 64}
 
 
-def test_prefixes_in_order_make_salt_placeholders_and_parameters():
+def _usage(event):
+    return json.loads(event.removeprefix("data: "))["usage"]
+
+
+def test_prefixes_in_order_make_placeholders_and_parameters():
     rewriting = Rewriting((ONE, TWO))
     assert rewriting.prefix_tokens == 37 and len(rewriting.token_ids([1])) == 38
-    assert rewriting.cache_salt == "a" * 32 + "+" + "b" * 32 != Rewriting((TWO, ONE)).cache_salt
     assert [part["folder"] for part in rewriting.transfer_params["lpc"]["prefixes"]] == ["/tier/a", "/tier/b"]
-    assert Rewriting((ONE,), tenant_salt="acme").cache_salt == "a" * 32 + "+tenant:acme"
 
 
 def test_without_prefixes_nothing_changes():
     bare = Rewriting()
     assert bare.cache_salt is None and bare.transfer_params is None and bare.token_ids([1]) == [1]
-    assert Rewriting(tenant_salt="acme").cache_salt == "tenant:acme"
 
 
 def test_a_prompt_must_leave_room_for_the_prefix():
@@ -186,15 +193,16 @@ def test_every_error_of_the_library_has_its_answer():
 
 def test_the_metrics_page_tells_tiers_handles_and_replicas_apart(tmp_path):
     requests = RequestMetrics()
-    requests.requests.labels("h", "acme", "200").inc()
-    requests.count_usage({"prompt_tokens": 3, "prefix_tokens": 32, "completion_tokens": 4}, "h", "acme")
-    requests.ttft.labels("h", "acme").observe(0.02)
+    requests.ended(("h",), "acme", 200)
+    requests.first_event(("h",), "acme", 0.02)
+    tokens = TokenMetrics(CollectorRegistry())
+    tokens.count("h", "acme", prompt=3, prefix=32, completion=4)
 
     async def tier():
         return HostTier(tmp_path / "host", 100, None)
 
     device = {"hits": 7, "misses": 3, "evictions": 2, "loaded_bytes": 10, "load_seconds": 0.5}
-    samples = list(TierMetrics(asyncio.run(tier()), device).collect())
+    samples = [*TierMetrics(asyncio.run(tier()), device).collect(), *tokens.registry.collect()]
     page = merged(requests.registry, {"r1": samples, "r2": samples}).decode()
     found = {
         (sample.name, *sorted(sample.labels.items())): sample.value
@@ -204,5 +212,65 @@ def test_the_metrics_page_tells_tiers_handles_and_replicas_apart(tmp_path):
     assert found["lpc_tier_hits_total", ("replica", "r2"), ("tier", "device")] == 7
     assert found["lpc_tier_evictions_total", ("replica", "r1"), ("tier", "device")] == 2
     assert found["lpc_tier_limit_bytes", ("replica", "r1"), ("tier", "host")] == 100
-    assert found["lpc_prefix_tokens_total", ("handle", "h"), ("tenant", "acme")] == 32
+    assert found["lpc_prefix_tokens_total", ("handle", "h"), ("replica", "r2"), ("tenant", "acme")] == 32
     assert found["lpc_ttft_seconds_bucket", ("handle", "h"), ("le", "0.025"), ("tenant", "acme")] == 1
+
+
+def test_series_of_handles_are_bounded(monkeypatch):
+    monkeypatch.setattr("lpc_ray.serving.metrics.MOST_HANDLES", 3)
+    assert MOST_HANDLES == 10_000
+    requests = RequestMetrics()
+    for number in range(50):
+        requests.ended((f"h{number}", "stays"), "acme", 200)
+    page = merged(requests.registry, {}).decode()
+    counted = {line for line in page.splitlines() if line.startswith("lpc_requests_total")}
+    assert 'lpc_requests_total{handle="stays",status="200",tenant="acme"} 50.0' in counted and len(counted) == 3
+
+
+def test_events_that_wait_are_joined_and_the_first_is_not():
+    async def events():
+        for text in "abcdef":
+            yield text
+            if text == "a":
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)
+        yield "g"
+
+    async def read(open_streams):
+        return [text async for text in joined(events(), lambda: open_streams)]
+
+    assert asyncio.run(read(100)) == ["a", "bcdef", "g"]
+
+
+def test_an_error_of_a_stream_comes_after_what_was_sent_before_it():
+    async def events():
+        yield "a"
+        raise ValueError("why")
+
+    async def read():
+        found = []
+        with pytest.raises(ValueError, match="why"):
+            async for text in joined(events(), lambda: 1):
+                found.append(text)
+        return found
+
+    assert asyncio.run(read()) == ["a"]
+
+
+def test_a_stream_that_is_left_closes_its_source():
+    closed = []
+
+    async def events():
+        try:
+            yield "a"
+            await asyncio.sleep(60)
+        finally:
+            closed.append(True)
+
+    async def read():
+        stream = joined(events(), lambda: 1)
+        assert await anext(stream) == "a"
+        await stream.aclose()
+
+    asyncio.run(read())
+    assert closed == [True]

@@ -4,7 +4,9 @@ import argparse
 import json
 import os
 import signal
+import ssl
 import threading
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from lpc_ray.errors import ConfigError
 from lpc_ray.home import settle
 from lpc_ray.report.files import REPORT
 from lpc_ray.run.folder import RunFolder
+from lpc_ray.serving.doors import ADMIN_KEY_FILE, admin_key
 from lpc_ray.serving.own_folder import check_root
 from lpc_ray.serving.settings import ServerSettings, server_settings
 from lpc_ray.serving.tenants import Keys
@@ -28,6 +31,7 @@ DIRECT_STREAMING = "RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING"
 def build(args: dict[str, Any]):
     """The application. args: fields of `ServerSettings`. Raises: ConfigError."""
     settings = checked(args)
+    admin_key_digest = sha256(_local_key(settings).encode()).digest() if settings.keys is None else None
     from ray import serve
     from ray.serve.llm import build_llm_deployment
 
@@ -44,7 +48,18 @@ def build(args: dict[str, Any]):
         graceful_shutdown_timeout_s=120,
         ray_actor_options={"num_cpus": 0.1},
     )
-    return deploy(serve.ingress(app)(Ingress)).bind(server, settings)
+    return deploy(serve.ingress(app)(Ingress)).bind(server, settings, admin_key_digest)
+
+
+def _local_key(settings: ServerSettings) -> str:
+    """The admin key of a server without a key file; shown when it is made. Raises: ConfigError."""
+    registry = Store(settings.registry_url)
+    if not registry.is_local:
+        raise ConfigError(f"keys: got none, wanted a key file where the registry is no local folder ({registry})")
+    key, is_new = admin_key(Path(registry.path("")))
+    where = Path(registry.path(ADMIN_KEY_FILE))
+    print(f"admin key: {key} (kept in {where})" if is_new else f"admin key: in {where}")
+    return key
 
 
 def checked(args: dict[str, Any]) -> ServerSettings:
@@ -89,6 +104,7 @@ def llm_config(settings: ServerSettings):
             "ray_actor_options": {"num_cpus": 0},
         },
         runtime_env={"env_vars": _engine_environment(settings)},
+        experimental_configs={"stream_batching_interval_ms": 0},  # the replica joins events by itself
         log_engine_metrics=False,  # vLLM's own go to prometheus_client, and so to our /metrics
         engine_kwargs={
             "dtype": settings.dtype,
@@ -147,6 +163,8 @@ def main(config: Path, description: str | None) -> None:
         "--host", default="127.0.0.1", help="address to listen on (default: %(default)s); others need keys"
     )
     parser.add_argument("--port", type=_port, default=8000, help="(default: %(default)s)")
+    parser.add_argument("--tls-cert", help="certificate file, for HTTPS; with --tls-key")
+    parser.add_argument("--tls-key", help="private key file of the certificate")
     parser.add_argument("setting", nargs="*", help="any field of the settings, such as replicas=2")
     options = parser.parse_intermixed_args()
     with exit_on_error():
@@ -163,18 +181,20 @@ def _serve(options: argparse.Namespace, config: Path) -> None:
     settings = checked(args)
     if settings.keys is None and options.host != "127.0.0.1":
         raise ConfigError(f"--host {options.host}: without a key file the server listens on 127.0.0.1 only")
+    tls = _tls(options.tls_cert, options.tls_key)
     from ray import serve
 
     from lpc_ray.adapters.ray.cluster import check_cluster
 
     check_cluster("RAY_ADDRESS", None)
-    serve.start(http_options={"host": options.host, "port": options.port})
+    serve.start(http_options={"host": options.host, "port": options.port, **tls})
     try:
         serve.run(build(settings.model_dump()), name=APP)
-        where = f"http://{options.host}:{options.port}"
-        print(
-            f"serving {settings.served_name} at {where}{'' if settings.keys else ' (this machine only: no key file)'}"
-        )
+        where = f"http{'s' if tls else ''}://{options.host}:{options.port}"
+        whom = "" if settings.keys else " (this machine only: no key file)"
+        print(f"serving {settings.served_name} at {where}{whom}", flush=True)
+        for line in serve.get_app_handle(APP).notices.remote().result():
+            print(line, flush=True)
         stop = threading.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: stop.set())
@@ -183,6 +203,19 @@ def _serve(options: argparse.Namespace, config: Path) -> None:
     finally:
         with uninterrupted():
             serve.shutdown()
+
+
+def _tls(certificate: str | None, key: str | None) -> dict[str, str]:
+    """Ray Serve's options for HTTPS. Raises: ConfigError."""
+    if certificate is None and key is None:
+        return {}
+    if certificate is None or key is None:
+        raise ConfigError("--tls-cert and --tls-key: got one of them, wanted both")
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+    except OSError as error:
+        raise ConfigError(f"--tls-cert {certificate}, --tls-key {key}: {error.strerror or error}") from error
+    return {"ssl_certfile": certificate, "ssl_keyfile": key}
 
 
 def _port(text: str) -> int:

@@ -5,30 +5,48 @@ import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
-from functools import partial
-from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from ray.serve.handle import DeploymentHandle
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 
-from lpc_ray.adapters.server.responses import EventStream, events, first_of, read_body, unavailable
+from lpc_ray.adapters.server.catalog import Catalog
+from lpc_ray.adapters.server.responses import EventStream, events, first_of, read_body
 from lpc_ray.errors import LPCError
+from lpc_ray.serving.doors import Door, KeyedDoor, LocalDoor
 from lpc_ray.serving.handles import ModelName, check_handle, check_new_handle, parse_model
 from lpc_ray.serving.metrics import RequestMetrics, merged
 from lpc_ray.serving.refusal import Refusal, refusal_of
-from lpc_ray.serving.registry import Entry, Registry
+from lpc_ray.serving.registry import Registry
 from lpc_ray.serving.rewriting import check_request, json_body, sequences_of
 from lpc_ray.serving.settings import ServerSettings
-from lpc_ray.serving.tenants import LOCAL, Concurrency, Keys, Tenant, require_admin
+from lpc_ray.serving.tables import Entry, open_table
+from lpc_ray.serving.tenants import Concurrency, KeyFile, Tenant, require_admin, require_client, require_metrics
 from lpc_ray.storage import Store
 
 logger = logging.getLogger("ray.serve")
 app = FastAPI(title="lpc_ray", docs_url=None, redoc_url=None, openapi_url=None)
+DRAIN_SECONDS = 100
+MOST_ROWS = 10_000
+_LARGE_BODY = 64 << 10
+_READY_SECONDS = 2.0  # how long what the engines said of themselves holds
 _PAGE = Path(__file__).parent / "page.html"
+
+
+class Origins(CORSMiddleware):
+    """Pages of other hosts that a browser lets call this server; `allowed` is set before the first request."""
+
+    allowed: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, app: Any):
+        super().__init__(app, self.allowed, allow_methods=["GET", "POST", "PUT", "DELETE"], allow_headers=["*"])
+
+
+app.add_middleware(Origins)
 
 
 @app.exception_handler(LPCError)
@@ -46,17 +64,19 @@ async def _no_route(request: Request, error: HTTPException) -> Response:
 class Ingress:
     """The one replica of the HTTP side; it owns the registry of handles and counts tenants' open requests."""
 
-    async def __init__(self, server: DeploymentHandle, settings: ServerSettings):
+    async def __init__(self, server: DeploymentHandle, settings: ServerSettings, admin_key_digest: bytes | None):
+        """admin_key_digest: SHA-256 of the key that manages a server without a key file."""
         self._settings, self._base, self._server = settings, settings.served_name, server
-        self._keys = Keys(settings.keys) if settings.keys else None
-        self._registry = Registry(Store(settings.registry_url))
+        self._door, Origins.allowed = _door(settings, admin_key_digest), settings.origins
+        self._ready = (0.0, False)
         self._gate, self._metrics, self._draining = Concurrency(), RequestMetrics(), False
         self._streams: dict[str, DeploymentHandle] = {}
-        if self._keys is None:
-            logger.warning("no key file: lpc_ray serves clients on this machine only (127.0.0.1)")
-        for handle, digest in settings.prefixes.items():
-            if check_new_handle(handle) not in self._registry.entries():
-                await self._load(handle, digest, "exact", pinned=False)
+        self._catalog = Catalog(Registry(open_table(Store(settings.registry_url))), server)
+        await self._catalog.start(settings.prefixes)
+
+    async def notices(self) -> list[str]:
+        """What the settings named and is not served so."""
+        return self._catalog.notices
 
     @app.post("/v1/chat/completions")
     async def chat(self, request: Request) -> Response:
@@ -69,37 +89,41 @@ class Ingress:
     async def _complete(self, request: Request, kind: str) -> Response:
         started = time.perf_counter()
         tenant = self._tenant(request)
-        label = ""
+        handles: tuple[str, ...] = ()
         with ExitStack() as stack:
             try:
-                stack.enter_context(self._gate.admit(tenant))
+                require_client(tenant)
                 if self._draining:
                     raise Refusal(503, "shutting_down", "the server is shutting down", retry_after=60)
-                body = check_request(json_body(await read_body(request)), self._settings.placeholder_id)
-                stack.enter_context(self._gate.admit(tenant, sequences_of(body) - 1))
+                body = check_request(await self._body(request), self._settings.max_model_len)
+                stack.enter_context(self._gate.admit(tenant, sequences_of(body)))
                 name, entries = self._resolve(body.get("model"), tenant)
-                label = "+".join(name.handles)
+                handles = name.handles
                 items = self._ask(kind, body, name, entries, tenant)
                 first = await first_of(items)
             except LPCError as error:
-                self._metrics.requests.labels(label, tenant.name, str(refusal_of(error).status)).inc()
+                self._metrics.ended(handles, tenant.name, refusal_of(error).status)
                 raise
             if isinstance(first, dict):
-                self._metrics.requests.labels(label, tenant.name, str(first["status"])).inc()
-                self._metrics.count_usage(first["body"].get("usage") or {}, label, tenant.name)
+                self._metrics.ended(handles, tenant.name, first["status"])
                 return JSONResponse(first["body"], first["status"], first["headers"])
-            self._metrics.ttft.labels(label, tenant.name).observe(time.perf_counter() - started)
-            self._metrics.requests.labels(label, tenant.name, "200").inc()
-            count = partial(self._metrics.count_usage, handle=label, tenant=tenant.name)
-            return EventStream(events(first, items, count), stack.pop_all().close)
+            self._metrics.first_event(handles, tenant.name, time.perf_counter() - started)
+            self._metrics.ended(handles, tenant.name, 200)
+            return EventStream(events(first, items), stack.pop_all().close)
+
+    async def _body(self, request: Request) -> Any:
+        """The JSON of a body; a large one is parsed beside the loop."""
+        raw = await read_body(request, self._settings.max_body_bytes)
+        return await asyncio.to_thread(json_body, raw) if len(raw) > _LARGE_BODY else json_body(raw)
 
     def _ask(
         self, kind: str, body: dict[str, Any], name: ModelName, entries: list[Entry], tenant: Tenant
     ) -> AsyncIterator[Any]:
         prefixes = [(entry.digest, entry.num_tokens) for entry in entries]
-        salt = tenant.name if tenant.isolate else None
         route = entries[0].digest if entries else ""
-        answer = self._routed(route).answer.remote(kind, body, prefixes, str(name), salt)
+        answer = self._routed(route).answer.remote(
+            kind, body, prefixes, str(name), tenant.name, tenant.share_prompt_cache
+        )
         return aiter(answer)  # pyright: ignore[reportArgumentType]  # with stream=True it is always a generator
 
     def _routed(self, digest: str) -> DeploymentHandle:
@@ -109,16 +133,14 @@ class Ingress:
         return self._streams[digest]
 
     def _tenant(self, request: Request) -> Tenant:
-        if self._keys is not None:
-            return self._keys.authenticate(request.headers.get("authorization"))
-        if request.client is None or not _is_loopback(request.client.host):
-            raise Refusal(403, "local_only", "this server has no key file and serves clients on its own machine only")
-        return LOCAL
+        return self._door.enter(request.headers, request.client and request.client.host)
 
     def _resolve(self, model: Any, tenant: Tenant) -> tuple[ModelName, list[Entry]]:
-        """Raises: Refusal; 404 also for a handle that the tenant may not see."""
+        """Raises: Refusal; 404 also for a handle that the tenant may not see, and for a bare model that it may not use."""
         name = parse_model(model, self._base)
-        known = self._registry.entries()
+        if not name.handles and not tenant.bare_model:
+            raise Refusal(404, "model_not_found", f"model {str(name)!r} does not exist for this key", param="model")
+        known = self._catalog.registry.entries()
         for handle in name.handles:
             if handle not in known or not tenant.may_use(handle):
                 message = f"model {str(name)!r} does not exist: no prefix {handle!r} is loaded"
@@ -128,8 +150,13 @@ class Ingress:
     @app.get("/v1/models")
     async def models(self, request: Request) -> Response:
         tenant = self._tenant(request)
-        visible = [handle for handle in self._registry.entries() if tenant.may_use(handle)]
-        return JSONResponse({"object": "list", "data": [self._card(None), *map(self._card, visible)]})
+        after, limit = _page_of(request)
+        visible = [
+            handle for handle in self._catalog.after(after.removeprefix(f"{self._base}:")) if tenant.may_use(handle)
+        ]
+        bare = [self._card(None)] if tenant.bare_model and not after else []
+        cards = [*bare, *map(self._card, visible[:limit])]
+        return JSONResponse({"object": "list", "data": cards, "has_more": len(visible) > limit})
 
     @app.get("/v1/models/{model:path}")
     async def model(self, request: Request, model: str) -> Response:
@@ -142,132 +169,101 @@ class Ingress:
         card = {"object": "model", "created": 0, "owned_by": "lpc_ray", "max_model_len": self._settings.max_model_len}
         if handle is None:
             return {"id": self._base, "parent": None, **card}
-        entry = self._registry[handle]
+        entry = self._catalog.registry[handle]
         details = {"kind": entry.kind, "num_tokens": entry.num_tokens, "digest": entry.digest}
         return {"id": str(ModelName(self._base, (handle,))), "parent": self._base, **card, **details}
 
     @app.get("/v1/prefixes")
     async def prefixes(self, request: Request) -> Response:
         require_admin(self._tenant(request))
-        held = dict(await self._everywhere("residents"))
-        return JSONResponse({"data": [_row(handle, entry, held) for handle, entry in self._registry.entries().items()]})
+        after, limit = _page_of(request)
+        found = self._catalog.after(after)
+        return JSONResponse({"data": await self._catalog.rows(found[:limit]), "has_more": len(found) > limit})
 
     @app.put("/v1/prefixes/{handle}")
     async def load(self, request: Request, handle: str) -> Response:
         require_admin(self._tenant(request))
-        body = json_body(await read_body(request))
+        body = await self._body(request)
         known = {"digest", "align", "pinned"}
         if not isinstance(body, dict) or set(body) - known or not isinstance(body.get("digest"), str):
             raise Refusal(400, "invalid_request", f"wanted a JSON object with digest and no others of {sorted(known)}")
         align, pinned = body.get("align", "exact"), body.get("pinned", False)
         if not isinstance(pinned, bool):
             raise Refusal(400, "invalid_request", f"pinned: got {pinned!r}, wanted true or false", param="pinned")
-        previous = await self._load(check_new_handle(handle), body["digest"], align, pinned)
+        previous = await self._catalog.load(check_new_handle(handle), body["digest"], align, pinned)
         return JSONResponse({**self._card(handle), "previous_digest": previous and previous.digest})
-
-    async def _load(self, handle: str, digest: str, align: str, pinned: bool) -> Entry | None:
-        """Load, prove, and only then let the handle point there. Raises: Refusal, and the handle is as it was."""
-        server = self._server.options(multiplexed_model_id=digest)
-        try:
-            reply = await server.bring.remote(digest, align)
-        except Exception as error:  # Ray's errors of dead replicas have no common base
-            raise unavailable(error) from error
-        if "refusal" in reply:
-            raise reply["refusal"]
-        previous = self._registry.move(handle, reply["entry"])
-        if pinned or self._registry[handle].pinned:
-            await self._pin(handle)
-        if previous is not None and previous.pinned and previous.digest != digest:
-            await self._unpin_unless_named(previous.digest)
-        if align == "down":
-            logger.warning(
-                "prefix %s is served under %s with %d tokens (align: down)", digest, handle, reply["entry"].num_tokens
-            )
-        return previous
 
     @app.delete("/v1/prefixes/{handle}")
     async def unload(self, request: Request, handle: str) -> Response:
         require_admin(self._tenant(request))
-        entry = self._registry.remove(check_handle(handle))
-        if entry.pinned:
-            await self._unpin_unless_named(entry.digest)
-        if not self._registry.names(entry.digest):
-            await self._everywhere("drop", entry.digest)
+        entry = await self._catalog.unload(check_handle(handle))
         return JSONResponse({"id": handle, "digest": entry.digest, "deleted": True})
 
     @app.post("/v1/prefixes/{handle}/pin")
     async def pin(self, request: Request, handle: str) -> Response:
         require_admin(self._tenant(request))
-        await self._pin(check_handle(handle))
+        await self._catalog.pin(check_handle(handle))
         return JSONResponse({"id": handle, "pinned": True})
 
     @app.delete("/v1/prefixes/{handle}/pin")
     async def unpin(self, request: Request, handle: str) -> Response:
         require_admin(self._tenant(request))
-        entry = self._registry.pin(check_handle(handle), False)
-        await self._unpin_unless_named(entry.digest)
+        await self._catalog.unpin(check_handle(handle))
         return JSONResponse({"id": handle, "pinned": False})
-
-    async def _pin(self, handle: str) -> None:
-        await self._everywhere("pin", self._registry[handle].digest, True)
-        self._registry.pin(handle, True)
-
-    async def _unpin_unless_named(self, digest: str) -> None:
-        """Let replicas evict `digest`, unless another handle that points to it is pinned."""
-        if not any(entry.pinned for entry in self._registry.entries().values() if entry.digest == digest):
-            await self._everywhere("pin", digest, False)
 
     @app.get("/metrics")
     async def metrics(self, request: Request) -> Response:
-        require_admin(self._tenant(request))
-        page = merged(self._metrics.registry, dict(await self._everywhere("samples")))
+        require_metrics(self._tenant(request))
+        page = merged(self._metrics.registry, dict(await self._catalog.everywhere("samples")))
         return PlainTextResponse(page, media_type="text/plain; version=0.0.4")
+
+    @app.get("/live")
+    async def live(self) -> Response:
+        """Whether this process answers; what only a restart would mend is not asked."""
+        return JSONResponse({"status": "ok"})
 
     @app.get("/health")
     async def health(self) -> Response:
-        return JSONResponse({"status": "draining" if self._draining else "ok"}, 503 if self._draining else 200)
+        """Whether a request would be answered now: not while draining, nor without an engine that is well."""
+        if self._draining:
+            return JSONResponse({"status": "draining"}, 503)
+        is_ready = await self._is_ready()
+        return JSONResponse({"status": "ok" if is_ready else "no engine answers"}, 200 if is_ready else 503)
+
+    async def _is_ready(self) -> bool:
+        asked_at, is_ready = self._ready
+        if time.monotonic() - asked_at > _READY_SECONDS:
+            try:
+                async with asyncio.timeout(_READY_SECONDS):
+                    is_ready = await self._server.is_well.remote()
+            except Exception as error:  # Ray's errors of dead replicas have no common base
+                logger.warning("no engine answers: %s: %s", type(error).__name__, error)
+                is_ready = False
+            self._ready = (time.monotonic(), is_ready)
+        return is_ready
 
     @app.get("/")
     async def page(self) -> Response:
         return HTMLResponse(_PAGE.read_text(encoding="utf-8"))
 
     async def drain(self) -> None:
-        """Refuse new requests with 503 from now on, and return when the running ones have ended."""
+        """Refuse new requests with 503 from now on; return when the running ones have ended, or after DRAIN_SECONDS."""
         self._draining = True
-        while self._gate.open_requests():
+        deadline = time.monotonic() + DRAIN_SECONDS
+        while self._gate.open_requests() and time.monotonic() < deadline:
             await asyncio.sleep(0.05)
 
-    async def _everywhere(self, method: str, *arguments: Any) -> list[Any]:
-        """What every replica answers. Raises: Refusal 503 when one does not answer."""
-        try:
-            return await self._server.broadcast(method, *arguments).results_async(timeout_s=120)
-        except LPCError:
-            raise
-        except Exception as error:
-            raise unavailable(error) from error
+
+def _door(settings: ServerSettings, admin_key_digest: bytes | None) -> Door:
+    if settings.keys is not None:
+        return KeyedDoor(KeyFile(settings.keys))
+    assert admin_key_digest is not None, "without a key file the server has an admin key"
+    return LocalDoor(admin_key_digest, settings.origins)
 
 
-def _is_loopback(host: str) -> bool:
-    """Whether a client's address, which a proxy's header may have set to anything, is this machine's own."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def _row(handle: str, entry: Entry, held: dict[str, dict[str, dict[str, float]]]) -> dict[str, Any]:
-    """One line of the list: where the prefix is and how it was used, over all replicas."""
-    found = {replica: tier[entry.digest] for replica, tier in held.items() if entry.digest in tier}
-    return {
-        "id": handle,
-        "digest": entry.digest,
-        "kind": entry.kind,
-        "num_tokens": entry.num_tokens,
-        "bytes": entry.num_bytes,
-        "pinned": entry.pinned,
-        "tier": "host" if found else "store",
-        "replicas": sorted(found),
-        "hits": sum(int(one["hits"]) for one in found.values()),
-        "last_used": max((one["last_used"] for one in found.values()), default=None),
-        "cold_load_seconds": max((one["cold_load_seconds"] for one in found.values()), default=None),
-    }
+def _page_of(request: Request) -> tuple[str, int]:
+    """The query's `after` (an id of the page before, or none) and `limit`. Raises: Refusal 400."""
+    limit = request.query_params.get("limit", str(MOST_ROWS))
+    if not limit.isdecimal() or not 1 <= int(limit) <= MOST_ROWS:
+        raise Refusal(400, "invalid_request", f"limit: got {limit[:20]!r}, wanted 1 to {MOST_ROWS}", param="limit")
+    return request.query_params.get("after", ""), int(limit)
