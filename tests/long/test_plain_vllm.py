@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import httpx
 import openai
@@ -54,7 +53,7 @@ def url(oracle, library, tmp_path_factory):
     ]
     flags += ["--served-model-name", BASE, "--enable-prompt-tokens-details", "--disable-sliding-window"]
     flags += ["--kv-transfer-config", json.dumps(transfer)]
-    command = [str(Path(sys.executable).with_name("vllm")), "serve", oracle.folder, *flags]
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", oracle.folder, *flags]
     environment = {**os.environ, "VLLM_PLUGINS": "lpc", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1"}
     url = f"http://127.0.0.1:{port}"
     with open(log, "w") as output, subprocess.Popen(command, env=environment, stdout=output, stderr=output) as server:
