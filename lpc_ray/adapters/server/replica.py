@@ -18,7 +18,7 @@ from lpc_ray.adapters.server.metering import new_meter, watch
 from lpc_ray.adapters.server.responses import unavailable
 from lpc_ray.adapters.server.source import ArtifactSource
 from lpc_ray.adapters.vllm.ending import end_engine
-from lpc_ray.adapters.vllm.front import Front, corrected, corrected_answer, refusal_of_failed
+from lpc_ray.adapters.vllm.front import Front, corrected, corrected_answer
 from lpc_ray.errors import ArtifactError, LPCError
 from lpc_ray.model.embedded import resolve_model
 from lpc_ray.model.identity import model_identity
@@ -96,7 +96,7 @@ class PrefixServer(LLMServer):
                 async for item in self._generate(kind, body, rewriting, model):
                     yield item
         except Exception as error:  # as an answer: vLLM's own exceptions cannot be read where vLLM is not loaded
-            refusal = client_refusal_of(refusal_of_failed(error, body) or unavailable(error))
+            refusal = client_refusal_of(unavailable(error))
             yield {"status": refusal.status, "body": refusal.body, "headers": refusal.headers}
         finally:
             self._open_requests -= 1

@@ -8,7 +8,6 @@ from pydantic import ValidationError
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 from vllm.entrypoints.serve.engine.protocol import ErrorResponse
-from vllm.exceptions import GenerationError
 from vllm.v1.engine.exceptions import EngineDeadError
 
 from lpc_ray.adapters.vllm.as_trained import as_trained
@@ -100,16 +99,6 @@ def corrected_answer(answer: Any, rewriting: Rewriting, model: str, prompts: int
     if isinstance(answer, ErrorResponse):
         raise refusal_by(answer)
     return {**rewriting.correct(answer.model_dump(mode="json"), prompts), "model": model}
-
-
-def refusal_of_failed(error: Exception, body: dict[str, Any]) -> Refusal | None:
-    """A 400 for a request that the engine ended alone and that asked for a grammar: trying it again would not help."""
-    response_format = body.get("response_format")
-    kind = response_format.get("type") if isinstance(response_format, dict) else None
-    if isinstance(error, GenerationError) and (body.get("structured_outputs") or kind not in (None, "text")):
-        message = "the grammar or schema that replies are to follow cannot be used"
-        return Refusal(400, "unusable_grammar", message, param="response_format")
-    return None
 
 
 def refusal_by(response: ErrorResponse) -> Refusal:
