@@ -560,24 +560,6 @@ def test_refused_names_leave_no_series_behind(http):
     assert "no-such" not in page and "other-" not in page and len(page) < size + 2000
 
 
-GRAMMARS = {
-    "a schema that names itself": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"$ref": "#"}}},
-    "a schema that is none": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "no such type"}}},
-}
-
-
-@pytest.mark.parametrize("case", GRAMMARS)
-def test_a_schema_that_cannot_be_used_is_a_400(http, case):
-    assert _post(http, _body(response_format=GRAMMARS[case])).status_code == 400
-    assert _post(http, _body()).status_code == 200
-
-
-@pytest.mark.parametrize("grammar", ['root ::= root "a"', "root ::= ", "no grammar"])
-def test_a_grammar_that_cannot_be_used_is_a_400(http, grammar):
-    assert _post(http, _body(structured_outputs={"grammar": grammar})).status_code == 400
-    assert _post(http, _body()).status_code == 200
-
-
 def test_the_dashboard_asks_for_metrics_that_exist(http):
     dashboard = json.loads(DASHBOARD.read_text())
     page = http.get("/metrics", headers=ADMIN).text
