@@ -28,7 +28,7 @@ def observed_requests(path: str | Path) -> dict[str, int]:
         raise DataError(f"served metrics {path}: got no {SERIES}, wanted what the server's /metrics answers")
     found: Counter[str] = Counter()
     for sample in series:
-        if sample.labels.get("status") == "200":
-            for handle in filter(None, sample.labels.get("handle", "").split("+")):
-                found[handle] += int(sample.value)
+        handle = sample.labels.get("handle")
+        if handle and sample.labels.get("status") == "200":
+            found[handle] += int(sample.value)
     return dict(found)

@@ -10,14 +10,15 @@ from lpc_ray.serving.observed import observed_requests
 
 def test_answered_requests_are_summed_over_tenants_and_counted_for_each_handle_of_a_composed_one(tmp_path):
     metrics = RequestMetrics()
-    for handle, tenant, status, times in (
-        ("handbook", "a", "200", 3),
-        ("handbook", "b", "200", 4),
-        ("handbook", "a", "400", 9),
-        ("handbook+faq", "a", "200", 2),
-        ("", "a", "200", 5),
+    for handles, tenant, status, times in (
+        (["handbook"], "a", 200, 3),
+        (["handbook"], "b", 200, 4),
+        (["handbook"], "a", 400, 9),
+        (["handbook", "faq"], "a", 200, 2),
+        ([], "a", 200, 5),
     ):
-        metrics.requests.labels(handle, tenant, status).inc(times)
+        for _ in range(times):
+            metrics.ended(handles, tenant, status)
     (tmp_path / "metrics.txt").write_bytes(generate_latest(metrics.registry))
     assert observed_requests(tmp_path / "metrics.txt") == {"handbook": 9, "faq": 2}
 
@@ -25,7 +26,8 @@ def test_answered_requests_are_summed_over_tenants_and_counted_for_each_handle_o
 @pytest.mark.parametrize("end", ["\r\n", "\r"])
 def test_an_answer_saved_on_another_system_counts_the_same(tmp_path, end):
     metrics = RequestMetrics()
-    metrics.requests.labels("handbook", "a", "200").inc(3)
+    for _ in range(3):
+        metrics.ended(["handbook"], "a", 200)
     saved = generate_latest(metrics.registry).decode().replace("\n", end)
     (tmp_path / "metrics.txt").write_bytes(saved.encode("utf-8-sig"))
     assert observed_requests(tmp_path / "metrics.txt") == {"handbook": 3}
