@@ -7,6 +7,8 @@ import logging
 import shlex
 import socket
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -52,11 +54,18 @@ def check_tracking(config: JobConfig, run: RunFolder) -> None:
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
     asking.join(ANSWER_SECONDS)
-    reason: object = answers[0] if answers else f"no answer within {ANSWER_SECONDS} s"
+    reason = answers[0] if answers else TimeoutError(f"no answer within {ANSWER_SECONDS} s")
     if reason is not None:
-        got = str(reason).partition("\n(Background on")[0]  # SQLAlchemy's hint
-        got = " ".join(got.split())[:300]
-        raise StorageError(f"tracking.uri {shown(uri)}: got {got}, wanted an MLflow server or database") from None
+        raise _unusable(uri, reason) from None
+
+
+def _unusable(uri: str, error: Exception) -> StorageError:
+    """One line for what MLflow met, in the words of the error that began it; MLflow's and SQLAlchemy's hold the statement."""
+    first: BaseException = error
+    while first.__cause__ is not None:
+        first = first.__cause__
+    got = " ".join(str(first).partition("\n(Background on")[0].split())[:300]
+    return StorageError(f"tracking.uri {shown(uri)}: got {got}, wanted an MLflow server or database")
 
 
 def _ask(uri: str) -> None:
@@ -109,11 +118,17 @@ class Tracker:
 
     def __init__(self, config: JobConfig, fingerprint: str, run: RunFolder):
         logging.getLogger("mlflow").setLevel(logging.WARNING)
+        logging.getLogger("mlflow.store.db").setLevel(logging.CRITICAL)  # prints a traceback of what it raises
         self.uri = config.tracking.uri or own_database(run)
-        try:
+        with self._explaining():
             self._open(config, fingerprint, run)
-        except (MlflowException, SQLAlchemyError) as error:
-            raise StorageError(f"tracking.uri {shown(self.uri)}: {str(error).splitlines()[0]}") from error
+
+    @contextmanager
+    def _explaining(self) -> Iterator[None]:
+        try:
+            yield
+        except (MlflowException, SQLAlchemyError, OSError) as error:
+            raise _unusable(self.uri, error) from error
 
     def _open(self, config: JobConfig, fingerprint: str, run: RunFolder) -> None:
         if not config.tracking.uri:
@@ -130,7 +145,7 @@ class Tracker:
         self._log_params(self._parent, {"fingerprint": fingerprint, **_flat(config.recipe.model_dump(mode="json"))})
         self._children: dict[str, str] = {}
 
-    def start_arm(self, arm: Arm) -> str:
+    def _child(self, arm: Arm) -> str:
         """The child run of an arm, made or found."""
         if arm.id not in self._children:
             tags = {"lpc.arm": arm.id, "mlflow.parentRunId": self._parent}
@@ -149,37 +164,40 @@ class Tracker:
 
     def log_step(self, arm: Arm, result: dict[str, Any]) -> None:
         """The metrics of a verified checkpoint, at its optimizer step, once."""
-        run = self.start_arm(arm)
-        if result["step"] in {metric.step for metric in self._client.get_metric_history(run, _TUNE["score"])}:
-            return
         names = {**_TUNE, **{name: name for name in _TRAINING}}
         values = {metric: result[name] for name, metric in names.items() if result.get(name) is not None}
         metrics = [
             Metric(name, float(value), get_current_time_millis(), result["step"]) for name, value in values.items()
         ]
         tag = RunTag(f"artifact.step_{result['step']}", result["digest"])
-        self._client.log_batch(run, metrics=metrics, tags=[tag])
+        with self._explaining():
+            run = self._child(arm)
+            known = {metric.step for metric in self._client.get_metric_history(run, _TUNE["score"])}
+            if result["step"] not in known:
+                self._client.log_batch(run, metrics=metrics, tags=[tag])
 
     def end_arm(self, arm: Arm, status: str, artifact_folder: str | None) -> None:
         """Close the child run; `artifact_folder`: the LPC at its best step."""
-        run = self.start_arm(arm)
-        self._client.set_tag(run, "lpc.status", status)
-        if artifact_folder is not None:
-            self._client.log_artifacts(run, artifact_folder, artifact_path="lpc")
-        self._client.set_terminated(run, "FINISHED" if status in ("finished", "stopped") else "FAILED")
+        with self._explaining():
+            run = self._child(arm)
+            self._client.set_tag(run, "lpc.status", status)
+            if artifact_folder is not None:
+                self._client.log_artifacts(run, artifact_folder, artifact_path="lpc")
+            self._client.set_terminated(run, "FINISHED" if status in ("finished", "stopped") else "FAILED")
 
     def end(self, report_files: dict[str, bytes], figures: dict[str, float]) -> None:
         """The report and its figures into the parent run, which is closed."""
-        for name, data in report_files.items():
-            self._client.log_text(self._parent, data.decode(), f"report/{name}")
-        known = self._client.get_run(self._parent).data.metrics
-        new = [
-            Metric(name, value, get_current_time_millis(), 0)
-            for name, value in figures.items()
-            if known.get(name) != value
-        ]
-        self._client.log_batch(self._parent, metrics=new)
-        self._client.set_terminated(self._parent, "FINISHED")
+        with self._explaining():
+            for name, data in report_files.items():
+                self._client.log_text(self._parent, data.decode(), f"report/{name}")
+            known = self._client.get_run(self._parent).data.metrics
+            new = [
+                Metric(name, value, get_current_time_millis(), 0)
+                for name, value in figures.items()
+                if known.get(name) != value
+            ]
+            self._client.log_batch(self._parent, metrics=new)
+            self._client.set_terminated(self._parent, "FINISHED")
 
     def _run(self, tags: dict[str, str], name: str) -> str:
         condition = " and ".join(f"tags.`{key}` = '{value}'" for key, value in tags.items())

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -144,6 +145,34 @@ def test_a_job_leaves_no_shared_memory_however_it_ends(tmp_path, cases, sign, nu
     assert seen and not {path for path in seen if path.exists()}
     if number:
         assert log.read_text().splitlines()[-1].startswith("interrupted:")
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("loss", "message"), [("deleted", "not|readonly|No such file"), ("full", "full|No space left")]
+)
+def test_a_store_that_is_lost_while_the_sweep_runs_is_one_line(tmp_path, cases, loss, message):
+    """`deleted`: the folder goes. `full`: on a file system of its own, which is filled through the job's own root."""
+    disk, log = tmp_path / "disk", tmp_path / "log"
+    disk.mkdir()
+    job = _command(
+        "pi_scale", f"store.url={disk}/runs", f"recipe.verification.cases={cases}", *ARROW, "recipe.training.steps=40"
+    )
+    mount = ["unshare", "-rm", "sh", "-c", f'mount -t tmpfs -o size=2g none {disk} && exec "$@"', "sh"]
+    with log.open("w") as output:
+        process = subprocess.Popen([*mount, *job] if loss == "full" else job, cwd=ROOT, stdout=output, stderr=output)
+    _wait_for(log, "step 1/40", process)
+    if loss == "full":
+        with pytest.raises(OSError), open(f"/proc/{process.pid}/root{disk}/filler", "wb") as filler:
+            while True:
+                filler.write(bytes(1 << 20))
+    else:
+        shutil.rmtree(disk, ignore_errors=True)
+    assert process.wait(300) == 2
+    *lines, last = log.read_text().splitlines()
+    assert re.search(rf"^error: .*({message})", last) and not any("Traceback" in line for line in lines), (
+        log.read_text()
+    )
 
 
 @pytest.mark.timeout(1800)

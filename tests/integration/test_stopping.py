@@ -12,6 +12,7 @@ from ray.tune import Callback, RunConfig, TuneConfig
 from lpc_ray.adapters.ray.sweep import SweepWatcher, TolerantASHA, TrialSetup, score_of, sweep
 from lpc_ray.artifacts.store import publish
 from lpc_ray.config.recipe import StoppingRecipe
+from lpc_ray.errors import StorageError
 from lpc_ray.records import Ask, Case
 from lpc_ray.run.arms import Arm
 from lpc_ray.run.checkpoints import ArmStore, Checkpoint
@@ -106,8 +107,8 @@ def scripted_sweep():
     return Exact(), Pool, Desk
 
 
-def test_arms_replayed_under_another_protocol_end_where_that_protocol_stops_them(local_ray, tmp_path):
-    """Both have checkpoints up to the last step; the second falls far behind at step 16, and again in a later rerun."""
+def replayed(tmp_path) -> TrialSetup:
+    """Two arms with checkpoints up to the last step; the second falls far behind at step 16."""
     run, right, arms = RunFolder(Store(str(tmp_path / "run"))), {}, []
     for name, scores in (("good", (0, 20, 20)), ("bad", (0, 2, 20))):
         axes = {"num_tokens": 3, "seed": 0, "initializer_seed": 0, "induction_seed": 0}
@@ -120,7 +121,7 @@ def test_arms_replayed_under_another_protocol_end_where_that_protocol_stops_them
         ArmStore(run.arm(name)).set_end("old", "finished", 48)
     benchmark, pool, desk = scripted_sweep()
     verifier = Verifier(benchmark, OutcomeStore(run.outcomes("new"), "new"), None, 8)
-    setup = TrialSetup(
+    return TrialSetup(
         arms={arm.name: arm for arm in arms},
         run=run,
         verifier=verifier,
@@ -130,7 +131,12 @@ def test_arms_replayed_under_another_protocol_end_where_that_protocol_stops_them
         last_step=48,
         cache=tmp_path / "cache",
     )
-    good, bad = (arm.name for arm in arms)
+
+
+def test_arms_replayed_under_another_protocol_end_where_that_protocol_stops_them(local_ray, tmp_path):
+    """The second arm is stopped at step 16, and again in a later rerun."""
+    setup = replayed(tmp_path)
+    run, (good, bad) = setup.run, setup.arms
     for time in ("first", "again"):
         seen: dict[str, list[int]] = {good: [], bad: []}
         ends: dict[str, dict] = {}
@@ -139,8 +145,26 @@ def test_arms_replayed_under_another_protocol_end_where_that_protocol_stops_them
             lambda arm, result, seen=seen: seen[arm.name].append(result["step"]),
             lambda arm, end, ends=ends: ends.update({arm.name: end}),
         )
-        assert sweep(arms, setup, StoppingRecipe(grace_steps=16), 24, watcher, time) == []
+        assert sweep(list(setup.arms.values()), setup, StoppingRecipe(grace_steps=16), 24, watcher, time) == []
         assert seen == {good: [0, 16, 48], bad: [0, 16]}
         assert ends == {good: {"status": "finished", "step": 48}, bad: {"status": "stopped", "step": 16}}
         assert ArmStore(run.arm("bad")).end("new") == {"status": "stopped", "step": 16}
     assert ArmStore(run.arm("bad")).end("old") == {"status": "finished", "step": 48}
+
+
+def test_what_a_watcher_meets_ends_the_sweep_in_its_own_words(local_ray, tmp_path, capfd):
+    """A store that fills while a result is logged: no trial begins after it, and no traceback is printed."""
+    setup = replayed(tmp_path)
+    begun: list[tuple[str, int]] = []
+
+    def log(arm, result):
+        begun.append((arm.name, result["step"]))
+        if result["step"] == 16:
+            raise StorageError("tracking: disk is full")
+
+    watcher = SweepWatcher(setup, log, lambda arm, end: begun.append((arm.name, -1)))
+    with pytest.raises(StorageError, match=r"^tracking: disk is full$"):
+        sweep(list(setup.arms.values()), setup, StoppingRecipe(grace_steps=16), 24, watcher, "full")
+    good, _ = setup.arms
+    assert begun == [(good, 0), (good, 16)]
+    assert "Traceback" not in "".join(capfd.readouterr())

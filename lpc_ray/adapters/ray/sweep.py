@@ -5,7 +5,10 @@ verifies each checkpoint through the engine pool and reports the score. Everythi
 report, because a stop ends the trial there.
 """
 
+import functools
+import logging
 import math
+import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,7 +16,7 @@ from typing import Any
 
 import ray
 from ray import tune
-from ray.tune import Callback, RunConfig, TuneConfig
+from ray.tune import Callback, RunConfig, Stopper, TuneConfig
 from ray.tune.schedulers import ASHAScheduler
 
 from lpc_ray.adapters.ray.engine_pool import EnginePool
@@ -127,18 +130,38 @@ def score_of(outcomes: tuple[Outcome, ...]) -> dict[str, float]:
     return {"passed": tally.passed, "total": tally.total, METRIC: math.nan if tally.score is None else tally.score}
 
 
+def _kept(method: Callable[..., None]) -> Callable[..., None]:
+    """A callback whose LPCError is kept as the watcher's: Tune would print what it raises and end without its words."""
+
+    @functools.wraps(method)
+    def called(self: "SweepWatcher", *args, **kwargs) -> None:
+        if self.error is None:
+            try:
+                method(self, *args, **kwargs)
+            except LPCError as error:
+                self.error = error
+
+    return called
+
+
 class SweepWatcher(Callback):
-    """In the driver: reports ended trials to the desk, stores how arms ended, and hands every result on."""
+    """In the driver: reports ended trials to the desk, stores how arms ended, and hands every result on.
+
+    error: the first LPCError that it met, after which it does nothing more.
+    """
 
     def __init__(self, trials: TrialSetup, on_result: Callable[[Arm, dict], None], on_end: Callable[[Arm, dict], None]):
         self.trials = trials
         self.on_result = on_result
         self.on_end = on_end
+        self.error: LPCError | None = None
 
+    @_kept
     def on_trial_result(self, iteration, trials, trial, result, **info) -> None:
         if METRIC in result:
             self.on_result(self.trials.arms[trial.config["arm"]], result)
 
+    @_kept
     def on_trial_complete(self, iteration, trials, trial, **info) -> None:
         arm = self.trials.arms[trial.config["arm"]]
         ray.get(self.trials.desk.stop.remote(arm.id))
@@ -155,10 +178,24 @@ class SweepWatcher(Callback):
             store.set_end(protocol, end["status"], end["step"])
         self.on_end(arm, end)
 
+    @_kept
     def on_trial_error(self, iteration, trials, trial, **info) -> None:
         arm = self.trials.arms[trial.config["arm"]]
         ray.get(self.trials.desk.stop.remote(arm.id))
         self.on_end(arm, {"status": "failed", "step": (trial.last_result or {}).get(TIME, 0)})
+
+
+class _WhenWatcherFails(Stopper):
+    """Ends all trials once the watcher has met an error."""
+
+    def __init__(self, watcher: SweepWatcher):
+        self._watcher = watcher
+
+    def __call__(self, trial_id, result) -> bool:
+        return self.stop_all()
+
+    def stop_all(self) -> bool:
+        return self._watcher.error is not None
 
 
 def sweep(
@@ -169,7 +206,10 @@ def sweep(
     watcher: SweepWatcher,
     name: str,
 ) -> list[str]:
-    """Run all arms, one at a time, in the order given; returns the errors of failed trials."""
+    """Run all arms, one at a time, in the order given; returns the errors of failed trials.
+
+    Raises: LPCError that the watcher met, which ends the sweep, or for what Ray Tune itself could not go on with.
+    """
     scheduler = TolerantASHA(
         num_cases=num_cases,
         errors=stopping.tolerance_errors,
@@ -190,11 +230,23 @@ def sweep(
             name=name,
             storage_path=setup.run.scratch("ray_tune"),
             callbacks=[watcher, OptimizerStepTensorBoard()],
+            stop=_WhenWatcherFails(watcher),
             verbose=0,
         ),
     )
-    results = tuner.fit()
-    return [str(error).strip().splitlines()[-1] for error in results.errors]
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # it prints a traceback of what is returned here in a line
+    try:
+        results = tuner.fit()
+    except Exception as error:
+        raise watcher.error or LPCError(f"Ray Tune ended the sweep: {_last_line(error)}") from error
+    if watcher.error is not None:
+        raise watcher.error
+    return [_last_line(error) for error in results.errors]
+
+
+def _last_line(error: Exception) -> str:
+    line = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+    return re.sub(r"\blpc_ray\.errors\.\w+: ", "", line)
 
 
 def folder_name(trial: Any) -> str:
