@@ -18,6 +18,7 @@ from transformers.cache_utils import DynamicCache
 
 from lpc_ray.errors import ConfigError, DataError
 from lpc_ray.model.architecture import check_architecture
+from lpc_ray.prefix.merged import prefix_and_prompt
 
 ATTENTION = "lpc_prefix"
 
@@ -134,17 +135,50 @@ def rounding(model: PreTrainedModel) -> float:
     return 1e-3 if model.dtype == torch.float32 else 0.05
 
 
-def prefix_mask(segments: torch.Tensor, prefix_tokens: int) -> torch.Tensor:
-    """Who sees whom: every token the whole prefix, and earlier tokens of its own sample.
+class SeenPrefix:
+    """What one forward sees of its prefixes, made once for all layers.
+
+    layers: per layer the keys and values [A, H, P, D], fp32. Padding sees the prefix and itself, and nobody sees padding.
+    """
+
+    def __init__(
+        self, keys: torch.Tensor, values: torch.Tensor, segments: torch.Tensor, prefix_of_row: torch.Tensor | None
+    ):
+        self.num_tokens = keys.shape[2]
+        # One unbind: the gradient of a slice per layer would be as large as the prefix, once per layer.
+        by_layer = (tensor.transpose(2, 3).unbind(1) for tensor in (keys, values))
+        self.layers = list(zip(*by_layer, strict=True))
+        self._prefix_of_row = prefix_of_row
+        self._is_seen = prompt_mask(segments)
+        self._bias: torch.Tensor | None = None
+
+    def rows(self, layer: int, like: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """This layer's keys and values, two [B, H, P, D] in the dtype of `like`, whose first dimension is B."""
+        keys, values = (tensor.to(like.dtype) for tensor in self.layers[layer])
+        if self._prefix_of_row is None:
+            return keys.expand(like.shape[0], -1, -1, -1), values.expand(like.shape[0], -1, -1, -1)
+        return keys[self._prefix_of_row], values[self._prefix_of_row]
+
+    def bias(self, dtype: torch.dtype) -> torch.Tensor:
+        """0 where a prompt token sees another, else the least number of `dtype`, [B, 1, T, T]."""
+        if self._bias is None or self._bias.dtype != dtype:
+            self._bias = _bias(self._is_seen, dtype)
+        return self._bias
+
+
+def prompt_mask(segments: torch.Tensor) -> torch.Tensor:
+    """Who sees whom in the prompt: every token itself and the earlier ones of its own sample.
 
     segments: int [B, T], the sample a token belongs to, −1 for padding (which sees itself, so that no row is empty).
-    Returns: bool [B, 1, T, P + T].
+    Returns: bool [B, 1, T, T].
     """
     length = segments.shape[1]
     causal = torch.ones(length, length, dtype=torch.bool, device=segments.device).tril()
-    same = segments[:, :, None] == segments[:, None, :]
-    prefix = (segments >= 0)[:, :, None].expand(-1, -1, prefix_tokens)
-    return torch.cat([prefix, same & causal], dim=2)[:, None]
+    return ((segments[:, :, None] == segments[:, None, :]) & causal)[:, None]
+
+
+def _bias(is_seen: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return torch.zeros(is_seen.shape, dtype=dtype, device=is_seen.device).masked_fill_(~is_seen, torch.finfo(dtype).min)
 
 
 def prefix_arguments(
@@ -153,18 +187,13 @@ def prefix_arguments(
     """Keyword arguments for a forward of an attached model.
 
     keys, values: [L, P, H, D], or [A, L, P, H, D] with prefix_of_row int [B] choosing one prefix per row.
-    segments: int [B, T]; see `prefix_mask`. Pass `position_ids` that start at P and `use_cache=False` as well.
+    segments: int [B, T]; see `prompt_mask`. Pass `position_ids` that start at P and `use_cache=False` as well.
     """
     if keys.ndim == 4:
         keys, values = keys[None], values[None]
-    if prefix_of_row is None:
+    elif prefix_of_row is None:
         prefix_of_row = torch.zeros(segments.shape[0], dtype=torch.long, device=segments.device)
-    return {
-        "lpc_keys": keys,
-        "lpc_values": values,
-        "lpc_prefix_of_row": prefix_of_row,
-        "lpc_mask": prefix_mask(segments, keys.shape[2]),
-    }
+    return {"lpc_prefix": SeenPrefix(keys, values, segments, prefix_of_row)}
 
 
 def _attention(
@@ -178,10 +207,7 @@ def _attention(
     sliding_window: int | None = None,
     softcap: float | None = None,
     s_aux: torch.Tensor | None = None,
-    lpc_keys: torch.Tensor | None = None,
-    lpc_values: torch.Tensor | None = None,
-    lpc_prefix_of_row: torch.Tensor | None = None,
-    lpc_mask: torch.Tensor | None = None,
+    lpc_prefix: SeenPrefix | None = None,
     lpc_seen: dict[int, SeenQueries] | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
@@ -189,52 +215,36 @@ def _attention(
 
     lpc_seen: where given, this layer's queries are left in it.
     """
+    model, layer = module.config.model_type, module.layer_idx
     if s_aux is not None:
-        raise ConfigError(f"model {module.config.model_type}: learned attention sinks have no place beside a prefix")
+        raise ConfigError(f"model {model}: learned attention sinks have no place beside a prefix")
     batch, query_heads, length, head_dim = query.shape
-    if lpc_keys is None:
-        assert key.shape[2] == length, "no cache object may feed this attention"
-        lpc_mask = torch.ones(length, length, dtype=torch.bool, device=query.device).tril()[None, None]
-    else:
-        assert lpc_values is not None and lpc_mask is not None and lpc_prefix_of_row is not None
-        layer = module.layer_idx
-        if lpc_keys.shape[3:] != (key.shape[1], key.shape[3]):
-            raise ConfigError(
-                f"model {module.config.model_type}, layer {layer}: got a prefix of {lpc_keys.shape[3]} KV heads × "
-                f"{lpc_keys.shape[4]}, wanted {key.shape[1]} × {key.shape[3]}"
-            )
-        key = torch.cat([_rows(lpc_keys, layer, lpc_prefix_of_row, key), key], dim=2)
-        value = torch.cat([_rows(lpc_values, layer, lpc_prefix_of_row, value), value], dim=2)
-    if sliding_window is not None and key.shape[2] > sliding_window:
-        raise ConfigError(
-            f"model {module.config.model_type}, layer {module.layer_idx}: prefix and prompt are {key.shape[2]} tokens, wanted "
-            f"at most the sliding window of {sliding_window}"
-        )
     heads = key.shape[1]
+    if lpc_prefix is None:
+        assert key.shape[2] == length, "no cache object may feed this attention"
+        before = key[:, :, :0], value[:, :, :0]
+        bias = _bias(prompt_mask(torch.zeros(1, length, dtype=torch.long, device=query.device)), query.dtype)
+    else:
+        got = lpc_prefix.layers[layer][0].shape
+        if (got[1], got[3]) != (heads, key.shape[3]):
+            raise ConfigError(
+                f"model {model}, layer {layer}: got a prefix of {got[1]} KV heads × {got[3]}, wanted {heads} × {key.shape[3]}"
+            )
+        before, bias = lpc_prefix.rows(layer, key), lpc_prefix.bias(query.dtype)
+    seen = before[0].shape[2] + length
+    if sliding_window is not None and seen > sliding_window:
+        raise ConfigError(
+            f"model {model}, layer {layer}: prefix and prompt are {seen} tokens, wanted at most the sliding window of "
+            f"{sliding_window}"
+        )
     scale = scaling if scaling is not None else 1 / math.sqrt(head_dim)
     if lpc_seen is not None:
-        lpc_seen[module.layer_idx] = SeenQueries(query, scale, softcap)
+        lpc_seen[layer] = SeenQueries(query, scale, softcap)
     # Grouped query heads are folded into the query length: one matrix product per KV head, no repeated keys.
     folded = query.reshape(batch, heads, -1, head_dim)
-    group = query_heads // heads
-    if query.is_cuda and softcap is None:
-        mask = lpc_mask.repeat(1, 1, group, 1)
-        output = nn.functional.scaled_dot_product_attention(folded, key, value, attn_mask=mask, scale=scale)
-    else:
-        scores = (folded @ key.transpose(2, 3)) * scale
-        if softcap is not None:
-            scores = softcap * torch.tanh(scores / softcap)
-        scores = scores.reshape(batch, heads, group, length, -1)
-        scores = scores.masked_fill(~lpc_mask[:, :, None], torch.finfo(scores.dtype).min)
-        weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
-        output = weights.reshape(batch, heads, group * length, -1) @ value
+    output = prefix_and_prompt(folded, before, (key, value), bias, scale, softcap)
     output = output.reshape(batch, query_heads, length, value.shape[-1])
     return output.transpose(1, 2).contiguous(), None
-
-
-def _rows(prefix: torch.Tensor, layer: int, prefix_of_row: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """[A, L, P, H, D] → this layer's [B, H, P, D], in the dtype of `like`."""
-    return prefix[:, layer].to(like.dtype).transpose(1, 2)[prefix_of_row]
 
 
 def _no_mask(*_: Any, **__: Any) -> None:

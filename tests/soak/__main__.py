@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from lpc_ray.storage import Store
-from tests.serving import FACTS, PREFIX_TOKENS, QUESTION, Oracle, free_port, publish_texts, wait_until
+from tests.serving import FACTS, PREFIX_TOKENS, QUESTION, Oracle, free_port, publish_texts
 from tests.soak.clients import NEW_TOKENS, Clients, Tenant
 from tests.soak.faults import Admin, Killer
 from tests.soak.handles import Handles
@@ -31,6 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROMPTS = (QUESTION, "What colour does the gate have?", "Name the colour of the gate.", "Describe the gate.")
 REPLICAS = 2
 RESIDENT = 6
+START_SECONDS = 300
 MOVING, COMING = "moving", "coming"
 ADMIN_KEY = "key-of-the-admin"
 TENANTS = (
@@ -86,6 +87,7 @@ def _start(scratch: Path, store: Store, prefixes: dict[str, str]) -> tuple[str, 
         "keys": str(keys),
         "prefixes": json.dumps(prefixes),
         "replicas": REPLICAS,
+        "replica_cpus": 0.5,
         "threads": 1,
         "max_model_len": 512,
         "host_tier": str(scratch / "tier"),
@@ -104,9 +106,12 @@ def _start(scratch: Path, store: Store, prefixes: dict[str, str]) -> tuple[str, 
         process = subprocess.Popen(
             command, cwd=ROOT, stdout=sink, stderr=sink, env={**os.environ, "PYTHONPATH": str(ROOT)}
         )
-    wait_until(lambda: process.poll() is not None or "serving " in log.read_text(), 300)
-    if process.poll() is not None:
-        raise SystemExit(log.read_text())
+    deadline = time.monotonic() + START_SECONDS
+    while "serving " not in log.read_text():
+        if process.poll() is not None or time.monotonic() > deadline:
+            process.terminate()
+            raise SystemExit(f"the server did not start:\n{log.read_text()}")
+        time.sleep(0.5)
     return f"http://127.0.0.1:{port}", process
 
 

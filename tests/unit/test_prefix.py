@@ -1,5 +1,7 @@
 """Attention with a prefix against transformers' own DynamicCache."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,8 @@ from transformers.cache_utils import DynamicCache
 
 from lpc_ray.config.recipe import TrainingRecipe
 from lpc_ray.errors import ConfigError
-from lpc_ray.prefix.attention import Prefix, attach, forward_cache, prefix_arguments, prefix_mask
+from lpc_ray.prefix import merged
+from lpc_ray.prefix.attention import Prefix, attach, forward_cache, prefix_arguments, prompt_mask
 from lpc_ray.training.learner import PrefixLearner, target_logits
 from lpc_ray.training.packing import collate, pack
 from tests.tiny import rows, tiny_model
@@ -90,11 +93,9 @@ def test_each_row_of_a_batch_can_use_its_own_prefix():
         torch.testing.assert_close(mixed[row], alone[0], atol=1e-5, rtol=0)
 
 
-def test_the_mask_separates_samples_and_shows_everybody_the_prefix():
-    mask = prefix_mask(torch.tensor([[0, 0, 1, -1]]), 2)[0, 0]
-    wanted = torch.tensor(
-        [[1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 0, 0], [1, 1, 0, 0, 1, 0], [0, 0, 0, 0, 0, 1]], dtype=torch.bool
-    )
+def test_the_mask_separates_samples():
+    mask = prompt_mask(torch.tensor([[0, 0, 1, -1]]))[0, 0]
+    wanted = torch.tensor([[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]], dtype=torch.bool)
     assert torch.equal(mask, wanted)
 
 
@@ -110,3 +111,42 @@ def test_a_sliding_window_shorter_than_prefix_and_prompt_is_refused():
     model = attach(tiny_model("mistral", sliding_window=8))
     with pytest.raises(ConfigError, match="sliding window of 8"):
         target_logits(model, Prefix(*_prefix(), 1), collate(pack(rows(1), 40)))
+
+
+def _parts(dtype, rows=2, prefix=5, length=4, group=3) -> Any:
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(rows, 2, group * length, 8), *[(rows, 2, prefix, 8)] * 2, *[(rows, 2, length, 8)] * 2]
+    parts = [torch.randn(shape, generator=generator, dtype=dtype) for shape in shapes]
+    is_seen = prompt_mask(torch.tensor([[0, 0, 1, 1], [0, 0, 0, -1]][:rows]))
+    return parts, torch.zeros(is_seen.shape, dtype=dtype).masked_fill(~is_seen, torch.finfo(dtype).min)
+
+
+def test_merged_parts_have_the_gradients_of_one_softmax():
+    """Against central differences, and against the plain path in float64."""
+    parts, bias = _parts(torch.float64)
+    leaves: Any = [part.requires_grad_() for part in parts]
+    whole = bias.repeat(1, 1, 3, 1)
+    assert torch.autograd.gradcheck(lambda *five: merged._Merged.apply(*five, whole, 0.3), leaves, atol=1e-6)
+    outputs = (
+        merged._Merged.apply(*leaves, whole, 0.3),
+        merged._plain(leaves[0], leaves[1:3], leaves[3:], bias, 0.3, None),
+    )
+    torch.testing.assert_close(*outputs, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_few_and_many_scores_are_computed_alike(monkeypatch, dtype):
+    """Whatever way is taken, outputs and gradients are those of float64, within the dtype's rounding."""
+    parts, bias = _parts(dtype)
+    wanted_parts: Any = [part.double().requires_grad_() for part in parts]
+    wanted = merged._plain(wanted_parts[0], wanted_parts[1:3], wanted_parts[3:], bias.double(), 0.3, None)
+    wanted.sum().backward()
+    tolerance = 1e-5 if dtype == torch.float32 else 0.05
+    for limit in (0, 1 << 30):
+        monkeypatch.setattr(merged, "FLASH_SCORES", limit)
+        leaves: Any = [part.clone().requires_grad_() for part in parts]
+        got = merged.prefix_and_prompt(leaves[0], tuple(leaves[1:3]), tuple(leaves[3:]), bias, 0.3, None)
+        got.sum().backward()
+        torch.testing.assert_close(got.double(), wanted, atol=tolerance, rtol=0)
+        for ours, theirs in zip(leaves, wanted_parts, strict=True):
+            torch.testing.assert_close(ours.grad.double(), theirs.grad, atol=2 * tolerance, rtol=0)
