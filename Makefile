@@ -8,7 +8,7 @@ LOCK := cluster/requirements-cpu.lock
 # GSM8K, LongHealth and SkillsBench as downloaded, in folders gsm8k/, longhealth/ and skillsbench/.
 LPC_DATASETS ?= datasets
 
-.PHONY: demo serve test test-long test-datasets check unit docs install sandbox browser
+.PHONY: demo serve test test-long soak test-datasets check unit docs install sandbox browser
 .DEFAULT_GOAL := demo
 
 install: $(VENV)/.installed
@@ -62,6 +62,10 @@ test: sandbox check
 # Serving through Ray Serve and Chromium, and vLLM on one tiny model of each architecture.
 test-long: browser install
 	$(BIN)/python -m pytest -q --durations=25 tests/long
+
+# Half an hour against a server: mixed tenants, loads, moves, cancels, floods, kills.
+soak: install
+	$(BIN)/python -m tests.soak
 
 test-datasets: install
 	LPC_DATASETS=$(abspath $(LPC_DATASETS)) $(BIN)/python -m pytest -q tests/datasets

@@ -68,8 +68,8 @@ def train(
         started = time.perf_counter()
         step = progress.step + 1
         targets = sum(int(row.is_target.sum()) for row in chosen)
-        micro_batches = _share_of_rank(chosen, stepper.rank, stepper.world, recipe)
-        taken = stepper.step(micro_batches, targets, lr_factor(step, recipe))
+        mine = micro_batches(chosen, recipe, stepper.rank, stepper.world)
+        taken = stepper.step(mine, targets, lr_factor(step, recipe))
         before, progress.loss, progress.grad_norm = progress.loss, taken.loss, taken.grad_norm
         if progress.first_loss is None:
             progress.first_loss = taken.loss
@@ -116,8 +116,8 @@ def _check_converges(progress: Progress, before: float | None, guessing: float, 
         )
 
 
-def _share_of_rank(chosen: list[TraceRow], rank: int, world: int, recipe: TrainingRecipe) -> list[Windows]:
-    """This rank's micro-batches; every rank gets equally many (an empty one has no targets and a loss of zero)."""
+def micro_batches(chosen: list[TraceRow], recipe: TrainingRecipe, rank: int = 0, world: int = 1) -> list[Windows]:
+    """This rank's micro-batches of a step; every rank gets equally many (an empty one has no targets and a loss of zero)."""
     packed = [pack(chosen[one::world], recipe.window_tokens) for one in range(world)]
     size = recipe.micro_batch_windows
     count = max(1, *(-(-len(windows) // size) for windows in packed))
