@@ -16,8 +16,8 @@
     cli           what every job does first, and the command `lpc`
     adapters      all that knows Ray, vLLM, DeepSpeed or MLflow: stages, actors, engine, trainer, server
 
-Below them: `errors`, `records` (the nouns that rooms pass each other), `asking` (drives generators), `storage`, `terminal`,
-`home` (where caches lie).
+Below them: `errors`, `records` (the nouns that rooms pass each other), `plain_json`, `asking` (drives generators), `storage`,
+`terminal`, `home` (where caches lie).
 Imports go down the floors that pyproject.toml lists; `make check` holds them there.
 """
 

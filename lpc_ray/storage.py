@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 import fsspec
 
+from lpc_ray import plain_json
 from lpc_ray.errors import StorageError
 
 T = TypeVar("T")
@@ -78,9 +79,7 @@ class Store:
     def read_json(self, relative: str) -> Any:
         """Raises: StorageError also when the file is no JSON."""
         try:
-            return json.loads(self.read_bytes(relative))
-        except RecursionError as error:
-            raise StorageError(f"{self.path(relative)}: got JSON that is nested too deeply") from error
+            return plain_json.parse(self.read_bytes(relative))
         except ValueError as error:
             raise StorageError(f"{self.path(relative)}: got no valid JSON ({error})") from error
 

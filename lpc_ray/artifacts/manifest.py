@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 import torch
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
+from lpc_ray import plain_json
 from lpc_ray.errors import ArtifactError
 from lpc_ray.model.identity import ModelIdentity
 
@@ -59,9 +60,12 @@ _READER = TypeAdapter(Manifest)
 def parse_manifest(text: str, where: str) -> Manifest:
     """Raises: ArtifactError for anything but a manifest of this schema version."""
     try:
+        plain_json.parse(text)
         manifest = _READER.validate_json(text)
     except ValidationError as error:
         raise ArtifactError(f"{where}: not an LPC manifest: {_first_problem(error)}") from error
+    except ValueError as error:
+        raise ArtifactError(f"{where}: not an LPC manifest: {error}") from error
     if manifest.frozen_tokens > manifest.num_tokens:
         raise ArtifactError(
             f"{where}: got {manifest.frozen_tokens} frozen tokens, wanted at most the {manifest.num_tokens} tokens"

@@ -7,6 +7,7 @@ import difflib
 import math
 import re
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -31,10 +32,13 @@ Distinct = AfterValidator(_distinct)
 Config = TypeVar("Config", bound=Strict)
 MOST_VALUES = 100_000
 _WANTED_NAME = "UTF-8: a file of another name is read from the folder above it"
+_NO_TEXT = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f\x80-\x84\x86-\x9f\ud800-\udfff]")
 
 
 class UniqueKeyLoader(yaml.SafeLoader):
-    """YAML whose mappings hold each key once; plain YAML silently keeps the last value."""
+    """YAML whose mappings hold each key once, where plain YAML silently keeps the last value, and in which 1e-3 is a number
+    as it is in JSON.
+    """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
@@ -42,6 +46,13 @@ class UniqueKeyLoader(yaml.SafeLoader):
             if keys.count(key) > 1:
                 raise yaml.constructor.ConstructorError(None, None, f"got key {key!r} more than once", node.start_mark)
         return super().construct_mapping(node, deep)
+
+
+UniqueKeyLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)[eE][-+]?[0-9]+\Z"),
+    list("-+.0123456789"),
+)
 
 
 def read(path: str | Path, overrides: list[str] | None = None) -> dict[str, Any]:
@@ -87,21 +98,51 @@ def validated(kind: type[Config], raw: dict[str, Any], where: str) -> Config:
         config = kind.model_validate(raw)
     except ValidationError as error:
         raise ConfigError(f"{where}: {_explain(error, kind)}") from error
-    for path, value in _truths_taken_as_numbers(raw, config.model_dump()):
-        raise ConfigError(f"{where}: {path}: got {str(value).lower()}, wanted a number")
+    for path, value, wanted in _taken_for_another_kind(raw, config.model_dump()):
+        got = str(value).lower() if isinstance(value, bool) else repr(value)
+        raise ConfigError(f"{where}: {path}: got {got}, wanted {wanted}")
+    for path, text in _strings(raw):
+        if (odd := _NO_TEXT.search(text)) is not None:
+            raise ConfigError(f"{where}: {path}: got {odd.group()!r}, a control character, wanted text")
     return config
 
 
-def _truths_taken_as_numbers(raw: Any, kept: Any, path: str = "") -> Iterator[tuple[str, bool]]:
-    """Where the file says true or false and the config holds 1 or 0."""
-    if isinstance(raw, dict) and isinstance(kept, dict):
-        for key in raw.keys() & kept.keys():
-            yield from _truths_taken_as_numbers(raw[key], kept[key], f"{path}.{key}".lstrip("."))
-    elif isinstance(raw, list) and isinstance(kept, list | tuple):
-        for place, (value, held) in enumerate(zip(raw, kept, strict=True)):
-            yield from _truths_taken_as_numbers(value, held, f"{path}.{place}")
-    elif isinstance(raw, bool) and not isinstance(kept, bool):
-        yield path, raw
+def _taken_for_another_kind(raw: Any, kept: Any, path: str = "") -> Iterator[tuple[str, Any, str]]:
+    """Where the config holds a number, truth or day that the file writes as something else: path, what it writes, what is
+    wanted. A whole number may stand for any number.
+    """
+    if isinstance(kept, dict):
+        for key in raw.keys() & kept.keys() if isinstance(raw, dict) else ():
+            yield from _taken_for_another_kind(raw[key], kept[key], f"{path}.{key}".lstrip("."))
+    elif isinstance(kept, list | tuple):
+        values = raw if isinstance(raw, list | tuple) else [raw] if len(kept) == 1 else []
+        for place, (value, held) in enumerate(zip(values, kept, strict=False)):
+            yield from _taken_for_another_kind(value, held, f"{path}.{place}" if values is raw else path)
+    elif isinstance(kept, bool):
+        if not isinstance(raw, bool):
+            yield path, raw, "true or false"
+    elif isinstance(kept, int):
+        if type(raw) is not int:
+            yield path, raw, "a number" if isinstance(raw, bool) else "a whole number"
+    elif isinstance(kept, float):
+        if type(raw) not in (int, float):
+            yield path, raw, "a number"
+    elif isinstance(kept, date) and not isinstance(raw, date | str):
+        yield path, raw, "a day such as 2024-07-26"
+
+
+def _strings(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Every string in a config, with its path; a key stands at its own."""
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            where = f"{path}.{key}".lstrip(".")
+            yield from _strings(key, where)
+            yield from _strings(inner, where)
+    elif isinstance(value, list | tuple):
+        for place, inner in enumerate(value):
+            yield from _strings(inner, f"{path}.{place}")
 
 
 def _apply(raw: dict[str, Any], override: str) -> None:
@@ -119,7 +160,7 @@ def _apply(raw: dict[str, Any], override: str) -> None:
     if not isinstance(node, dict):
         raise ConfigError(f"override {override!r}: {'.'.join(parents)} holds no fields")
     try:
-        node[last] = yaml.safe_load(value)
+        node[last] = yaml.load(value, UniqueKeyLoader)
     except (yaml.YAMLError, RecursionError) as error:
         raise ConfigError(f"override {override[:80]!r}: the value is not YAML") from error
     except ValueError as error:

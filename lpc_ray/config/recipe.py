@@ -20,12 +20,8 @@ Axis = Annotated[Several[T], BeforeValidator(lambda value: value if isinstance(v
 
 
 def _as_num_tokens(value: Any) -> int | float:
-    if (
-        isinstance(value, int | float)
-        and not isinstance(value, bool)
-        and (1 <= value <= MOST and value % 1 == 0 or 0 < value < 1)
-    ):
-        return int(value) if value >= 1 else value
+    if type(value) is int and 1 <= value <= MOST or type(value) is float and 0 < value < 1:
+        return value
     raise ValueError(f"got {value!r}, wanted an integer from 1 to {MOST}, or a fraction of the source between 0 and 1")
 
 

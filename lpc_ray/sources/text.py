@@ -1,12 +1,12 @@
 """A user's text file, JSON or JSONL, read or refused in one line."""
 
 import codecs
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path, PurePath
 from typing import Any
 
+from lpc_ray import plain_json
 from lpc_ray.errors import DataError
 
 _WIDE_MARKS = {
@@ -83,21 +83,7 @@ def read_rows(path: Path, what: str) -> Iterator[tuple[str, dict[str, Any]]]:
 def parse_json(text: str, where: str) -> Any:
     """The JSON value in `text`, whose strings are all text. Raises: DataError."""
     try:
-        value = json.loads(text, object_pairs_hook=_once)
-        json.dumps(value, ensure_ascii=False).encode()
-        return value
-    except UnicodeEncodeError as error:
-        raise DataError(f"{where}: got a lone surrogate in a string, wanted Unicode text") from error
-    except RecursionError as error:
-        raise DataError(f"{where}: got JSON that is nested too deeply") from error
+        return plain_json.parse(text)
     except ValueError as error:
-        raise DataError(f"{where}: not JSON: {error}") from error
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object; plain JSON silently keeps the last of two values of one key. Raises: ValueError."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"got key {next(key for key in keys if keys.count(key) > 1)!r} more than once")
-    return found
+        reason = str(error)
+        raise DataError(f"{where}: {reason if reason.startswith('got ') else f'not JSON: {reason}'}") from error

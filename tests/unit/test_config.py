@@ -419,7 +419,7 @@ def test_a_dry_run_says_which_tasks_have_no_tests_and_which_tell_their_skill(mon
         ("recipe.training.steps=true", r"recipe\.training\.steps: got true, wanted a number$"),
         ("recipe.training.batch_tokens=1", r"recipe\.training\.batch_tokens: got 1, wanted"),
         ("recipe.training.steps=99999999999999999999", r"recipe\.training\.steps: got 9+, wanted less than"),
-        ("recipe.training.lr=1e300", r"recipe\.training\.lr: got '1e300', wanted less than or equal to 100"),
+        ("recipe.training.lr=1e300", r"recipe\.training\.lr: got 1e\+300, wanted less than or equal to 100"),
         ("recipe.sweep.0.seed=[18446744073709551616]", r"seed\.0: got 18446744073709551616, wanted less than"),
         (
             "recipe.training.checkpoint_steps=[5, 3]",
@@ -432,10 +432,10 @@ def test_a_dry_run_says_which_tasks_have_no_tests_and_which_tell_their_skill(mon
         ("recipe.source=3", r"recipe\.source: got 3, wanted a mapping$"),
         (
             "recipe.training.key_lr_factor=1e9",
-            r"recipe\.training\.key_lr_factor: got '1e9', wanted less than or equal to 1000",
+            r"recipe\.training\.key_lr_factor: got 1000000000.0, wanted less than or equal to 1000",
         ),
-        ("recipe.training.clip_norm=1e30", r"recipe\.training\.clip_norm: got '1e30', wanted less than or equal to 1"),
-        ("recipe.training.kl_temperature=1e-12", r"kl_temperature: got '1e-12', wanted greater than or equal to 0.01"),
+        ("recipe.training.clip_norm=1e30", r"recipe\.training\.clip_norm: got 1e\+30, wanted less than or equal to 1"),
+        ("recipe.training.kl_temperature=1e-12", r"kl_temperature: got 1e-12, wanted greater than or equal to 0.01"),
         (
             "recipe.sweep.0.num_tokens=10000000000",
             r"num_tokens\.0: got 10000000000, wanted an integer from 1 to 1073741824",
@@ -445,12 +445,39 @@ def test_a_dry_run_says_which_tasks_have_no_tests_and_which_tell_their_skill(mon
             r"cluster\.training\.workers: got 1000000, wanted less than or equal to 10000",
         ),
         ("cluster.training.collective_timeout_seconds=0", r"timeout_seconds: got 0, wanted greater than or equal to 1"),
+        ("recipe.sweep.0.num_tokens=1.0", r"num_tokens\.0: got 1\.0, wanted an integer from 1 to"),
+        ("recipe.sweep.0.num_tokens=true", r"num_tokens\.0: got True, wanted an integer from 1 to"),
+        ("recipe.sweep.0.num_tokens=['8']", r"num_tokens\.0: got '8', wanted an integer from 1 to"),
+        ("recipe.training.steps='8'", r"recipe\.training\.steps: got '8', wanted a whole number$"),
+        ("recipe.training.steps=8.0", r"recipe\.training\.steps: got 8\.0, wanted a whole number$"),
+        ("recipe.training.lr='0.1'", r"recipe\.training\.lr: got '0\.1', wanted a number$"),
+        ("recipe.sweep.0.seed=true", r"recipe\.sweep\.0\.seed: got true, wanted a number$"),
+        ("recipe.sweep.0.seed=[0, 1.0]", r"recipe\.sweep\.0\.seed\.1: got 1\.0, wanted a whole number$"),
+        ("recipe.training.gradient_checkpointing=1", r"gradient_checkpointing: got 1, wanted true or false$"),
+        ("recipe.training.gradient_checkpointing='yes'", r"gradient_checkpointing: got 'yes', wanted true or false$"),
+        ("recipe.prompt.date=0", r"recipe\.prompt\.date: got 0, wanted a day such as 2024-07-26$"),
+        ('recipe.prompt.system="a\\0b"', r"recipe\.prompt\.system: got '\\x00', a control character, wanted text$"),
+        ('recipe.source.description="\\e[2J"', r"recipe\.source\.description: got '\\x1b', a control character"),
+        ('recipe.source.paths=["a\\x7f.md"]', r"recipe\.source\.paths\.0: got '\\x7f', a control character"),
+        ('cluster.engine.extra={"a\\x01": 1}', r"cluster\.engine\.extra\.a.: got '\\x01', a control character"),
         ("recipe.gate={}", r"recipe\.gate: got no threshold, wanted one of min_held_out, max_kl_drift"),
     ],
 )
 def test_values_without_sense_are_refused_by_name(config_file, override, message):
     with pytest.raises(LPCError, match=message):
         Store(load(config_file, [override]).store.url)
+
+
+def test_numbers_are_written_as_json_has_them_or_yaml(config_file):
+    told = [
+        "recipe.training.lr=1e-3",
+        "recipe.training.clip_norm=2",
+        "recipe.sweep.0.seed=3",
+        "recipe.training.steps=50",
+    ]
+    recipe = load(config_file, told).recipe
+    assert (recipe.training.lr, recipe.training.clip_norm, recipe.sweep[0].seed) == (0.001, 2.0, (3,))
+    assert load(config_file, ['recipe.prompt.system="a\\tb\\nc"']).recipe.prompt.system == "a\tb\nc"
 
 
 def _numbers(schema, definitions, path=""):

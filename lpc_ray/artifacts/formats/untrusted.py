@@ -1,7 +1,6 @@
 """Reading untrusted files, and writing a folder whole or not at all."""
 
 import io
-import json
 import os
 import re
 import shutil
@@ -16,6 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from lpc_ray import plain_json
 from lpc_ray.errors import ArtifactError, StorageError
 from lpc_ray.storage import TEMPORARY, remove_stale
 
@@ -81,9 +81,7 @@ def read_json(path: Path) -> Any:
     """Raises: ArtifactError when `path` is missing or no JSON."""
     data = read_file(path)
     try:
-        return json.loads(data.decode())
-    except RecursionError as error:
-        raise ArtifactError(f"{path}: got JSON that is nested too deeply") from error
+        return plain_json.parse(data.decode())
     except ValueError as error:
         raise ArtifactError(f"{path}: not JSON: {error}") from error
 
