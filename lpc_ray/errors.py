@@ -36,5 +36,9 @@ class ClusterError(LPCError):
     """A Ray cluster that cannot be joined or started."""
 
 
+class TerminalError(LPCError, OSError):
+    """A terminal that takes nothing of what is to be shown."""
+
+
 class StorageError(LPCError, OSError):
     """A store that cannot be read or written (disk full, read-only, unreachable)."""

@@ -6,12 +6,16 @@ Containers run programs as users without a home, with `/` as one, or with one th
 import getpass
 import os
 import stat
+import sys
 import tempfile
 from pathlib import Path
 
 from lpc_ray.errors import ConfigError, StorageError
 
 _READ_FROM_HOME = {"LPC_CACHE": "lpc_ray", "HF_HOME": "huggingface"}  # variable → folder of the cache
+_MOST_SOCKET_BYTES = 107
+_RAY_SOCKET = "/ray/session_2026-12-01_08-55-28_123456_1234567/sockets/plasma_store"
+_VLLM_SOCKET = "/12345678-1234-1234-1234-123456789012"
 _OF_HOME = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
 
 
@@ -57,8 +61,15 @@ def settle() -> str | None:
 
     Where the home cannot be written, HOME names a private folder in the temporary one from now on; model caches in the old
     home are read all the same. To be called before anything heavy is imported. Returns the line to say of it, if any.
-    Raises: ConfigError for a TMPDIR that cannot be written.
+    Raises: ConfigError for a TMPDIR that cannot be written, for a working directory that is gone, in which libraries fail in
+    words of their own, and where Python reads names and arguments as anything but UTF-8.
     """
+    if (encoding := sys.getfilesystemencoding()) != "utf-8":
+        raise ConfigError(f"locale: Python reads names and arguments as {encoding}, wanted UTF-8: set PYTHONUTF8=1")
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise ConfigError(f"working directory: {error.strerror}, wanted one that is there: cd to another") from error
     _check_temporary()
     try:
         getpass.getuser()
@@ -77,6 +88,21 @@ def settle() -> str | None:
         del os.environ["XDG_CACHE_HOME"]
         return f"XDG_CACHE_HOME {named}: cannot be written, so libraries keep their files in {home}/.cache"
     return None
+
+
+def check_sockets() -> None:
+    """Raises: ConfigError for a temporary folder whose name is too long for the sockets that Ray and vLLM make below it."""
+    ray = os.environ.get("RAY_TMPDIR")
+    for variable, folder, below in (
+        ("RAY_TMPDIR" if ray else "TMPDIR", ray or tempfile.gettempdir(), _RAY_SOCKET),
+        ("TMPDIR", tempfile.gettempdir(), _VLLM_SOCKET),
+    ):
+        most, got = _MOST_SOCKET_BYTES - len(below), len(os.fsencode(os.path.abspath(folder)))
+        if got > most:
+            raise ConfigError(
+                f"{variable}: got {folder}, {got} bytes long, wanted at most {most}: sockets below it have names of at most "
+                f"{_MOST_SOCKET_BYTES} bytes"
+            )
 
 
 def _check_temporary() -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-from lpc_ray.errors import LPCError
+from lpc_ray.errors import LPCError, TerminalError
 
 _STDOUT = 1
 
@@ -76,6 +76,12 @@ def exit_on_error() -> Iterator[None]:
     except KeyboardInterrupt:
         print(INTERRUPTED, file=sys.stderr)
         sys.exit(130)
+
+
+def check_output() -> None:
+    """For a command that does nothing but show something. Raises: TerminalError without a standard output."""
+    if sys.stdout is None:
+        raise TerminalError("standard output: got none, wanted one to show this on")
 
 
 def _is_read() -> bool:

@@ -11,7 +11,7 @@ import yaml
 from lpc_ray.config.job import JobConfig, load
 from lpc_ray.config.suite import PatientsConfig, SuiteConfig
 from lpc_ray.errors import ConfigError, StorageError
-from lpc_ray.home import own_home, settle
+from lpc_ray.home import check_sockets, own_home, settle
 from lpc_ray.run.checkpoints import ArmStore
 from lpc_ray.run.folder import RunFolder
 from lpc_ray.run.plan import Plan, make_plan
@@ -19,7 +19,7 @@ from lpc_ray.sources.folder import in_words
 from lpc_ray.sources.text import spelled
 from lpc_ray.storage import Store, absolute, check_url
 from lpc_ray.suite.jobs import focus_job, load_many, patient_jobs
-from lpc_ray.terminal import Parser, exit_on_error, printable
+from lpc_ray.terminal import Parser, check_output, exit_on_error, printable
 
 DEFAULT_CONFIG = Path(__file__).resolve().parents[2] / "jobs" / "configs" / "pi_scale.cpu.yaml"
 _UPLOADED_COPY = "runtime_resources/working_dir_files"
@@ -41,6 +41,9 @@ def run_job(
     options = _options(description, arguments, has_preview=preview is not None)
     with exit_on_error():
         moved = settle()
+        check_sockets()
+        if options.dry_run or getattr(options, "preview", None):
+            check_output()
         many = load_many(options.config, options.override)
         if many:
             if work_many is None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from lpc_ray.errors import LPCError, PrefixNotFoundError
 from lpc_ray.home import settle
 from lpc_ray.storage import Store
-from lpc_ray.terminal import Parser, exit_on_error, printable
+from lpc_ray.terminal import Parser, check_output, exit_on_error, printable
 
 if TYPE_CHECKING:
     from lpc_ray.artifacts.manifest import Manifest
@@ -32,6 +32,8 @@ def main(arguments: list[str] | None = None) -> None:
         if moved := settle():
             print(moved, file=sys.stderr)
         options = _parser().parse_args(arguments)
+        if options.work in (_list, _inspect):
+            check_output()
         options.work(Store(options.store), options)
 
 

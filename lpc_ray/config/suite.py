@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from lpc_ray.config.loading import Distinct, Strict
+from lpc_ray.config.recipe import MOST, Seed
 
 
 class PromotionRule(Strict):
@@ -23,17 +24,17 @@ class PromotionRule(Strict):
     beats: str | None = None
     margin: Annotated[float, Field(ge=0, le=1)] = 0.0
     max_spread: Annotated[float, Field(ge=0, le=1)] | None = None
-    min_seeds: Annotated[int, Field(ge=1)] = 1
-    most: Annotated[int, Field(ge=1)] | None = None
-    seeds: Annotated[tuple[int, ...], Field(min_length=1), Distinct] = (0, 1, 2)
-    rest_seeds: Annotated[tuple[int, ...], Distinct] = ()
+    min_seeds: Annotated[int, Field(ge=1, le=1000)] = 1
+    most: Annotated[int, Field(ge=1, le=1000)] | None = None
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=1), Distinct] = (0, 1, 2)
+    rest_seeds: Annotated[tuple[Seed, ...], Distinct] = ()
 
 
 class StrataRecipe(Strict):
     """How tasks are drawn (`lpc_ray.suite.strata`)."""
 
-    seed: int = 0
-    per_stratum: Annotated[int, Field(ge=1)] = 1
+    seed: Seed = 0
+    per_stratum: Annotated[int, Field(ge=1, le=1_000_000)] = 1
 
 
 class SuiteRecipe(Strict):
@@ -47,7 +48,7 @@ class SuiteRecipe(Strict):
     strata: StrataRecipe = StrataRecipe()
     promotion: PromotionRule = PromotionRule()
     settings: dict[str, Any] = {}
-    max_tokens: Annotated[int, Field(ge=1)] = 1024
+    max_tokens: Annotated[int, Field(ge=1, le=MOST)] = 1024
 
 
 class PatientsRecipe(Strict):
@@ -57,9 +58,9 @@ class PatientsRecipe(Strict):
 
     file: str
     ids: Annotated[tuple[str, ...], Field(min_length=1, max_length=4), Distinct]
-    num_tune: Annotated[int, Field(ge=1)] = 10
-    seed: int = 0
-    max_tokens: Annotated[int, Field(ge=1)] = 256
+    num_tune: Annotated[int, Field(ge=1, le=MOST)] = 10
+    seed: Seed = 0
+    max_tokens: Annotated[int, Field(ge=1, le=MOST)] = 256
 
 
 class ManyTasks(Strict):

@@ -18,7 +18,7 @@ PROMPTS = read_prompts("ar")
 class OneStepReading(StudyFamily):
     """One request per unit, in one of several wordings, answered at `temperature` (greedy answers would repeat)."""
 
-    temperature: Annotated[float, Field(ge=0)] = 0.7
+    temperature: Annotated[float, Field(ge=0, le=100)] = 0.7
 
     def induce(self, unit: Unit, rng: random.Random) -> Steps:
         [template] = PROMPTS["system"]

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from lpc_ray.config.recipe import MOST
 from lpc_ray.induction.base import ASK_TOO_LONG, Steps, Unit
 from lpc_ray.induction.study import StudyFamily, read_prompts, system_message, taught, user
 from lpc_ray.model.thinking import said
@@ -27,10 +28,10 @@ class ActiveReading(StudyFamily):
     or is longer than `max_strategy_words`. Stage 2 sees the chunk and one strategy, and nothing else of stage 1.
     """
 
-    temperature: Annotated[float, Field(ge=0)] = 0.6
-    max_strategies: Annotated[int, Field(ge=1)] = 8
-    max_strategy_words: Annotated[int, Field(ge=1)] = 120
-    max_list_tokens: Annotated[int, Field(ge=1)] = 1024
+    temperature: Annotated[float, Field(ge=0, le=100)] = 0.6
+    max_strategies: Annotated[int, Field(ge=1, le=1000)] = 8
+    max_strategy_words: Annotated[int, Field(ge=1, le=1_000_000)] = 120
+    max_list_tokens: Annotated[int, Field(ge=1, le=MOST)] = 1024
 
     def induce(self, unit: Unit, rng: random.Random) -> Steps:
         [template], [apply] = PROMPTS["system"], PROMPTS["apply"]

@@ -14,6 +14,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field, ImportString
 
+from lpc_ray.config.recipe import MOST
 from lpc_ray.induction.base import ASK_TOO_LONG, Steps, Unit
 from lpc_ray.induction.study import StudyFamily, defect_of, read_prompts, system_message, taught, user
 from lpc_ray.model.thinking import said
@@ -47,13 +48,13 @@ class BestOf(StudyFamily):
     score. min_score: a unit whose best is below it is dropped.
     """
 
-    num_candidates: Annotated[int, Field(ge=2)] = 4
-    candidate_temperature: Annotated[float, Field(gt=0)] = 0.8
+    num_candidates: Annotated[int, Field(ge=2, le=1000)] = 4
+    candidate_temperature: Annotated[float, Field(gt=0, le=100)] = 0.8
     scorer: ImportString[Callable[[Candidate], float]] = mean_logprob
-    min_score: float | None = None
+    min_score: Annotated[float, Field(ge=-1e9, le=1e9)] | None = None
     tasks: tuple[str, ...] = ()
-    temperature: Annotated[float, Field(ge=0)] = 0.6
-    max_question_tokens: Annotated[int, Field(ge=1)] = 512
+    temperature: Annotated[float, Field(ge=0, le=100)] = 0.6
+    max_question_tokens: Annotated[int, Field(ge=1, le=MOST)] = 512
 
     def chunks(self, documents: list[Document], spans: Encode, description: str, seed: int) -> list[tuple[Chunk, int]]:
         drawn = super().chunks(documents, spans, description, seed)

@@ -10,6 +10,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from lpc_ray.config.recipe import MOST
 from lpc_ray.induction.base import ASK_TOO_LONG, Steps, Unit
 from lpc_ray.induction.study import StudyFamily, assistant, defect_of, read_prompts, system_message, taught, user
 from lpc_ray.model.thinking import said
@@ -25,11 +26,11 @@ class ContractStudy(StudyFamily):
     one dropped row.
     """
 
-    temperature: Annotated[float, Field(ge=0)] = 0.6
-    max_question_tokens: Annotated[int, Field(ge=1)] = 512
-    max_answer_words: Annotated[int, Field(ge=1)] = 60
-    max_answer_tokens: Annotated[int, Field(ge=1)] = 256
-    max_check_tokens: Annotated[int, Field(ge=1)] = 128
+    temperature: Annotated[float, Field(ge=0, le=100)] = 0.6
+    max_question_tokens: Annotated[int, Field(ge=1, le=MOST)] = 512
+    max_answer_words: Annotated[int, Field(ge=1, le=1_000_000)] = 60
+    max_answer_tokens: Annotated[int, Field(ge=1, le=MOST)] = 256
+    max_check_tokens: Annotated[int, Field(ge=1, le=MOST)] = 128
 
     def induce(self, unit: Unit, rng: random.Random) -> Steps:
         [template], [task], [check] = PROMPTS["system"], PROMPTS["task"], PROMPTS["check"]

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from lpc_ray.config.recipe import MOST
 from lpc_ray.induction.base import Family, Steps, Unit
 from lpc_ray.records import Chunk, Document, Message, Trace, digest_of
 from lpc_ray.sources.conversations import read_conversations
@@ -20,7 +21,7 @@ class Curated(Family):
     """
 
     paths: Annotated[tuple[str, ...], Field(min_length=1)]
-    max_conversations: Annotated[int | None, Field(ge=1, exclude_if=lambda limit: limit is None)] = None
+    max_conversations: Annotated[int | None, Field(ge=1, le=MOST, exclude_if=lambda limit: limit is None)] = None
 
     def chunks(self, documents: list[Document], spans: Encode, description: str, seed: int) -> list[tuple[Chunk, int]]:
         origin = digest_of([document.digest for document in documents])

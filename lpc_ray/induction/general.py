@@ -11,6 +11,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from lpc_ray.config.recipe import MOST
 from lpc_ray.induction.base import Family, Steps, Unit
 from lpc_ray.induction.study import taught
 from lpc_ray.records import TOP_K, Ask, Chunk, Decoding, Document, Message, digest_of
@@ -22,8 +23,8 @@ class General(Family):
     """JSONL files of conversations or prompts, of which at most `max_prompts` are used; answers are greedy."""
 
     paths: Annotated[tuple[str, ...], Field(min_length=1)]
-    max_prompts: Annotated[int, Field(ge=1)] | None = None
-    max_answer_tokens: Annotated[int, Field(ge=1)] = 256
+    max_prompts: Annotated[int, Field(ge=1, le=MOST)] | None = None
+    max_answer_tokens: Annotated[int, Field(ge=1, le=MOST)] = 256
 
     def chunks(self, documents: list[Document], spans: Encode, description: str, seed: int) -> list[tuple[Chunk, int]]:
         origin = digest_of("general")

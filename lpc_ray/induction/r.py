@@ -8,6 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from lpc_ray.config.recipe import MOST
 from lpc_ray.induction.base import Steps, Unit
 from lpc_ray.induction.study import StudyFamily, defect_of, read_prompts, system_message, taught, user
 from lpc_ray.model.thinking import said
@@ -19,8 +20,8 @@ PROMPTS = read_prompts("r")
 class Reasoning(StudyFamily):
     """The asker samples a task at `temperature`; the teacher, told to reason in the open, solves it greedily."""
 
-    temperature: Annotated[float, Field(ge=0)] = 0.6
-    max_question_tokens: Annotated[int, Field(ge=1)] = 512
+    temperature: Annotated[float, Field(ge=0, le=100)] = 0.6
+    max_question_tokens: Annotated[int, Field(ge=1, le=MOST)] = 512
 
     def induce(self, unit: Unit, rng: random.Random) -> Steps:
         [asker], [solver] = PROMPTS["asker"], PROMPTS["solver"]

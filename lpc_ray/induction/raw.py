@@ -8,6 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from lpc_ray.config.recipe import MOST
 from lpc_ray.induction.base import Family, Steps, Unit
 from lpc_ray.records import Chunk, Document, Trace
 from lpc_ray.sources.documents import Encode, split_windows
@@ -16,7 +17,7 @@ from lpc_ray.sources.documents import Encode, split_windows
 class Raw(Family):
     """Consecutive windows of `window_tokens` tokens, next-token prediction, no teacher."""
 
-    window_tokens: Annotated[int, Field(ge=2)] = 256
+    window_tokens: Annotated[int, Field(ge=2, le=MOST)] = 256
 
     def chunks(self, documents: list[Document], spans: Encode, description: str, seed: int) -> list[tuple[Chunk, int]]:
         return [(chunk, 1) for document in documents for chunk in split_windows(document, spans, self.window_tokens)]

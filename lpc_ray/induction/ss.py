@@ -8,6 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from lpc_ray.config.recipe import MOST
 from lpc_ray.induction.base import Steps, Unit
 from lpc_ray.induction.study import StudyFamily, assistant, defect_of, read_prompts, system_message, taught, user
 from lpc_ray.model.thinking import said
@@ -25,9 +26,9 @@ class SelfStudy(StudyFamily):
     switch that; None leaves it to the template. A setting at a default that is newer than its family is no part of an id.
     """
 
-    temperature: Annotated[float, Field(ge=0)] = 0.6
-    max_question_tokens: Annotated[int, Field(ge=1)] = 512
-    turns: Annotated[int, Field(ge=1, exclude_if=lambda turns: turns == 1)] = 1
+    temperature: Annotated[float, Field(ge=0, le=100)] = 0.6
+    max_question_tokens: Annotated[int, Field(ge=1, le=MOST)] = 512
+    turns: Annotated[int, Field(ge=1, le=1000, exclude_if=lambda turns: turns == 1)] = 1
     thinking_probability: Annotated[
         float | None, Field(ge=0, le=1, exclude_if=lambda probability: probability is None)
     ] = None

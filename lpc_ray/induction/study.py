@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
+from lpc_ray.config.recipe import MOST
 from lpc_ray.induction.base import ASK_TOO_LONG, Family
 from lpc_ray.model.thinking import said
 from lpc_ray.records import Chunk, Document, Message, Reply, Trace
@@ -17,11 +18,11 @@ class StudyFamily(Family):
 
     max_answer_tokens: of a reply that becomes a target."""
 
-    num_chunks: Annotated[int, Field(ge=1)] = 3
-    conversations_per_chunk: Annotated[int, Field(ge=1)] = 16
-    min_chunk_tokens: Annotated[int, Field(ge=1)] = 512
-    max_chunk_tokens: Annotated[int, Field(ge=1)] = 4096
-    max_answer_tokens: Annotated[int, Field(ge=1)] = 1024
+    num_chunks: Annotated[int, Field(ge=1, le=1_000_000)] = 3
+    conversations_per_chunk: Annotated[int, Field(ge=1, le=1_000_000)] = 16
+    min_chunk_tokens: Annotated[int, Field(ge=1, le=MOST)] = 512
+    max_chunk_tokens: Annotated[int, Field(ge=1, le=MOST)] = 4096
+    max_answer_tokens: Annotated[int, Field(ge=1, le=MOST)] = 1024
 
     @model_validator(mode="after")
     def _lengths_can_be_drawn(self) -> "StudyFamily":

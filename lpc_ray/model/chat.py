@@ -70,6 +70,17 @@ class ChatTemplate:
         """Token ids. Raises: DataError where the template refuses the conversation."""
         return self._tokenizer.encode_rendered(self._rendered(messages, add_generation_prompt, thinking))
 
+    def check_end(self) -> None:
+        """Raises: ConfigError for a template that marks no end of the assistant's turn, by which a prefix learns to stop."""
+        whole = self._rendered([_user("x"), Message(role="assistant", content=_PROBE)], False)
+        if _PROBE not in whole:
+            raise ConfigError(f"{self._where}: got a chat template that leaves out what the assistant says")
+        if self._tokenizer.first_control(self._after_answer) is None:
+            raise ConfigError(
+                f"{self._where}: got a chat template that ends the assistant's turn with {self._after_answer!r}, wanted a "
+                "control token there, such as eos_token: without one no answer that is learned has an end"
+            )
+
     @cached_property
     def switch(self) -> str | None:
         """The template's variable that switches thinking; None where none does."""

@@ -49,6 +49,21 @@ def resolve_model(model_id: str) -> str:
     return model
 
 
+def canonical_name(model_id: str) -> str:
+    """One name for all that name the same model: of a folder its real path, from here where it lies below, so that a copy of
+    the checkout elsewhere has the same; the embedded model's for its prepared folder. An id of a hub stays.
+    """
+    folder = os.path.expanduser(model_id)
+    if model_id == EMBEDDED_MODEL or not os.path.isdir(folder):
+        return model_id
+    real, here = os.path.realpath(folder), os.path.realpath(os.curdir)
+    if real == os.path.realpath(model_cache() / EMBEDDED_MODEL):
+        return EMBEDDED_MODEL
+    below = os.path.relpath(real, here)
+    is_name = below not in (os.curdir, EMBEDDED_MODEL) and below.split(os.sep)[0] != os.pardir
+    return below if is_name and not below.startswith("~") else real
+
+
 def model_file(model: str, name: str, revision: str | None = None) -> Path | None:
     """A file of a model in a local folder or, by id, on the Hugging Face hub; None when the model has no such file.
 

@@ -18,8 +18,15 @@ from lpc_ray.model.finding import PICKLED, WHOLE, indexed
 from lpc_ray.records import digest_of
 from lpc_ray.storage import Store
 
-_TORCH_NAMES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
+_TORCH_NAMES = {"float64": "F64", "float32": "F32", "bfloat16": "BF16", "float16": "F16"}
 _DERIVED = "rotary_emb.inv_freq"  # older checkpoints hold it; every engine computes it
+_EXPONENTS = {
+    "F64": ("<u8", 0x7FF << 52),
+    "F32": ("<u4", 0xFF << 23),
+    "BF16": ("<u2", 0xFF << 7),
+    "F16": ("<u2", 0x1F << 10),
+}
+_LOOKED_AT_BYTES = 8 << 20
 _MAX_HEADER_BYTES = 100 << 20
 
 
@@ -37,7 +44,8 @@ def weights_hash(model: str, revision: str | None, tied_shape: tuple[int, int] |
 
     model: a folder or Hugging Face id, whose files are fetched. tied_shape: of the embedding, where the output head is
     tied to it; then it makes no difference whether the head is stored as well.
-    Raises: ConfigError for a model without weights, with damaged ones, or with two files that contradict each other.
+    Raises: ConfigError for a model without weights, with damaged ones, or with two files that contradict each
+    other; one that names tensor and file for a number that is not finite.
     """
     found: dict[str, Tensor] = {}
     for file in weight_files(model, revision):
@@ -109,7 +117,9 @@ def _safetensors(file: Path) -> Iterator[tuple[str, Tensor]]:
         first, end = entry["data_offsets"]
         if not 0 <= first <= end <= len(data) - start:
             raise ConfigError(f"{file}: cut short: got {len(data)} bytes, wanted {start + end}")
-        yield name, hashed(entry["dtype"], entry["shape"], data[start + first : start + end])
+        numbers = data[start + first : start + end]
+        _check_finite(numbers, entry["dtype"], f"{file}: tensor {name}")
+        yield name, hashed(entry["dtype"], entry["shape"], numbers)
 
 
 def _header_bytes(file: Path) -> int:
@@ -148,7 +158,22 @@ def _pickled(file: Path) -> Iterator[tuple[str, Tensor]]:
     for name, tensor in pairs:
         dtype = str(tensor.dtype).removeprefix("torch.")
         numbers = tensor.reshape(-1).view(torch.uint8).numpy() if tensor.numel() else np.zeros(0, np.uint8)
+        _check_finite(numbers, _TORCH_NAMES.get(dtype, dtype), f"{file}: tensor {name}")
         yield name, hashed(_TORCH_NAMES.get(dtype, dtype), tensor.shape, numbers)
+
+
+def _check_finite(data: np.ndarray, dtype: str, where: str) -> None:
+    """data: uint8 [bytes of the tensor], little-endian. Raises: ConfigError for a number that is none or infinite."""
+    if dtype not in _EXPONENTS:
+        return
+    kind, exponent = _EXPONENTS[dtype]
+    size = np.dtype(kind).itemsize
+    for start in range(0, len(data) - size + 1, _LOOKED_AT_BYTES):
+        words = data[start : start + _LOOKED_AT_BYTES]
+        odd = (words[: len(words) // size * size].view(kind) & exponent) == exponent
+        if odd.any():
+            place = start // size + int(odd.argmax())
+            raise ConfigError(f"{where}: got NaN or infinity as number {place}, wanted weights that are all finite")
 
 
 def hashed(dtype: str, shape: Any, data: np.ndarray) -> Tensor:

@@ -14,7 +14,7 @@ from lpc_ray.induction import build_family
 from lpc_ray.induction.base import Family, Unit, plan_units
 from lpc_ray.model.architecture import check_architecture, check_context, stated_config
 from lpc_ray.model.chat import ChatTemplate, PromptFormat
-from lpc_ray.model.embedded import resolve_model
+from lpc_ray.model.embedded import canonical_name, resolve_model
 from lpc_ray.model.identity import check_same, model_identity
 from lpc_ray.model.tokenizer import TextTokenizer
 from lpc_ray.prefix.starts import Starts, read_starts
@@ -169,6 +169,7 @@ def make_plan(config: JobConfig, unsandboxed: bool = False) -> Plan:
     _check_report(config.report)
     check_plugin(ADAPTERS, "new_engine", config.cluster.engine.kind, "cluster.engine.kind")
     check_plugin(ADAPTERS, "new_stepper", config.cluster.training.backend, "cluster.training.backend")
+    config = _with_canonical_model(config)
     recipe = config.recipe
     families = {name: build_family(name, settings) for name, settings in recipe.induction.families.items()}
     sources = read_sources(recipe.source.paths)
@@ -180,6 +181,7 @@ def make_plan(config: JobConfig, unsandboxed: bool = False) -> Plan:
     doubts = check_sources(documents, benchmark)
     tokenizer = TextTokenizer(recipe.model.id, recipe.model.revision)
     template = tokenizer.chat(PromptFormat(**dict(recipe.prompt)))
+    template.check_end()
     check_families(families, template)
     stated = stated_config(resolve_model(recipe.model.id), recipe.model.revision)
     check_vocabulary(recipe, documents, benchmark.cases, families, tokenizer, getattr(stated, "vocab_size", None))
@@ -219,6 +221,12 @@ def make_plan(config: JobConfig, unsandboxed: bool = False) -> Plan:
     plan.check_model()
     _check_same_model(recipe, earlier)
     return plan
+
+
+def _with_canonical_model(config: JobConfig) -> JobConfig:
+    """The model's name is part of every id: whatever names the same model gives the same ids."""
+    model = config.recipe.model.model_copy(update={"id": canonical_name(config.recipe.model.id)})
+    return config.model_copy(update={"recipe": config.recipe.model_copy(update={"model": model})})
 
 
 def _needs_teacher(recipe: Recipe) -> dict[str, bool]:

@@ -9,8 +9,8 @@ from lpc_ray.errors import DataError
 from lpc_ray.records import Chunk, Document, digest_of
 from lpc_ray.sources import gsm8k, longhealth
 from lpc_ray.sources.folder import TEXT_SUFFIXES, LeftOut, in_words, texts_in
-from lpc_ray.sources.skillsbench import SKILL_FILE, loaded, skill_files
-from lpc_ray.sources.text import expanded, read_text, spelled
+from lpc_ray.sources.skillsbench import SKILL_FILE, check_skill, loaded, skill_files
+from lpc_ray.sources.text import check_no_url, expanded, read_text, spelled
 
 MOST_BYTES = 32 * 1024**2  # of all sources: as tokens they take 150 times as much memory
 Encode = Callable[[str], list[tuple[int, int]]]
@@ -35,7 +35,9 @@ def read_sources(paths: Iterable[str | Path]) -> Sources:
     no UTF-8 text, or two with the same text.
     """
     found = Sources()
-    for path in map(expanded, paths):
+    for path in paths:
+        check_no_url(path, "source")
+        path = expanded(path)
         if not _exists(path) and "#" in path.name:
             found.documents.append(_part(path))
         elif path.is_dir():
@@ -99,7 +101,8 @@ def _document(name: str, text: str) -> Document:
 
 
 def _text(path: Path) -> str:
-    return read_text(path, "source", MOST_BYTES)
+    text = read_text(path, "source", MOST_BYTES)
+    return check_skill(text, path) if path.name == SKILL_FILE else text
 
 
 def _check_distinct(documents: list[Document]) -> None:

@@ -4,7 +4,6 @@ January 2026: instruction.md, task.toml, environment/, solution/, tests/. Schema
 instruction), environment/, oracle/, verifier/. Skills lie in environment/skills/NAME/SKILL.md.
 """
 
-import re
 import sys
 import tomllib
 from collections.abc import Iterable
@@ -13,17 +12,15 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from lpc_ray.errors import DataError
 from lpc_ray.records import Document, digest_of
 from lpc_ray.sources.dockerfile import inputs_of
+from lpc_ray.sources.front_matter import parted
 from lpc_ray.sources.text import read_text, spelled
 
 SKILL_FILE = "SKILL.md"
 SKILL_HEADING = "### Skill: "
 DEFAULT_TIMEOUT = 600.0
-_FRONT_MATTER = re.compile(r"---[ \t]*\n(?P<head>.*?\n)---[ \t]*\n(?P<body>.*)", re.DOTALL)
 _REPLY_FORM = "\nReply with one complete Python 3 program in a ```python block. It is run offline, as root, in /root."
 _SKILLS_HEAD, _TASK_HEAD = "# Skills\n\n", "\n\n# Task:\n\n"
 
@@ -126,14 +123,10 @@ def _toml(path: Path) -> dict[str, Any]:
 
 
 def _front_matter(path: Path) -> tuple[dict[str, Any], str]:
-    parts = _FRONT_MATTER.fullmatch(read_text(path, "skillsbench"))
-    try:
-        metadata = yaml.safe_load(parts["head"]) if parts else None
-    except yaml.YAMLError as error:
-        raise DataError(f"skillsbench {path}: front matter is not YAML: {' '.join(str(error).split())}") from error
-    if parts is None or not isinstance(metadata, dict):
+    metadata, instruction = parted(read_text(path, "skillsbench"), f"skillsbench {path}")
+    if metadata is None:
         raise DataError(f"skillsbench {path}: wanted YAML front matter between two lines of ---")
-    return metadata, parts["body"].removeprefix("\n")
+    return metadata, instruction
 
 
 def skill_files(folder: Path) -> list[Path]:
@@ -143,8 +136,9 @@ def skill_files(folder: Path) -> list[Path]:
 
 
 def loaded(files: Iterable[Path]) -> str:
-    """Skills as one text, each under its own heading. Raises: DataError for an empty one."""
-    return "\n".join(f"{SKILL_HEADING}{spelled(file.parent.name)}\n\n{_skill(file)}" for file in files)
+    """Skills as one text, each under its own heading. Raises: DataError as `check_skill`."""
+    texts = ((file, read_text(file, "skill")) for file in files)
+    return "\n".join(f"{SKILL_HEADING}{spelled(file.parent.name)}\n\n{check_skill(text, file)}" for file, text in texts)
 
 
 def is_skill(document: Document) -> bool:
@@ -152,10 +146,15 @@ def is_skill(document: Document) -> bool:
     return document.name == SKILL_FILE or document.text.startswith(SKILL_HEADING)
 
 
-def _skill(file: Path) -> str:
-    text = read_text(file, "skill")
+def check_skill(text: str, file: Path) -> str:
+    """The text of a SKILL.md, as it is. Raises: DataError for an empty one, one of front matter alone, and for front matter
+    that does not end or is no YAML mapping.
+    """
+    where = f"skill {file}"
     if not text.strip():
-        raise DataError(f"skill {file}: got an empty file, wanted the skill's text")
+        raise DataError(f"{where}: got an empty file, wanted the skill's text")
+    if not parted(text, where)[1].strip():
+        raise DataError(f"{where}: got front matter alone, wanted the skill's text behind it")
     return text
 
 

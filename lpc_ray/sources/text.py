@@ -2,6 +2,7 @@
 
 import codecs
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path, PurePath
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from lpc_ray import plain_json
 from lpc_ray.errors import DataError
 
+_URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):/+(?P<rest>.*)", re.DOTALL)
 _WIDE_MARKS = {
     "UTF-32": (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE),
     "UTF-16": (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE),
@@ -20,6 +22,7 @@ def read_text(path: Path, what: str, most_bytes: int | None = None) -> str:
 
     most_bytes: a larger file is refused before it is read. Raises: DataError that starts with `what`.
     """
+    check_no_url(path, what)
     path = expanded(path)
     where = f"{what} {path}"
     try:
@@ -48,6 +51,14 @@ def _decoded(data: bytes, where: str) -> str:
             if data.startswith(marks):
                 raise DataError(f"{where}: got {encoding}, wanted UTF-8 (iconv -f {encoding} -t UTF-8)") from error
         raise DataError(f"{where}: got a byte that is not UTF-8 at offset {error.start}") from error
+
+
+def check_no_url(path: str | Path, what: str) -> None:
+    """Raises: DataError that starts with `what`, for the URL of something: files alone are read. A Path has lost a slash."""
+    found = _URL.match(str(path))
+    if found is not None and not os.path.lexists(path):
+        url = f"{found['scheme']}://{found['rest']}"
+        raise DataError(f"{what} {url}: got a URL, which is not read, wanted a file: download it and name the copy")
 
 
 def expanded(path: str | Path) -> Path:

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from lpc_ray.config.loading import Strict
+from lpc_ray.config.recipe import MOST, Seed
 from lpc_ray.errors import DataError
 from lpc_ray.model.thinking import said
 from lpc_ray.records import Ask, Case, digest_of
@@ -24,9 +25,9 @@ SCORER = "gsm8k/4"
 class Settings(Strict):
     """How many problems of the file are drawn for each split, and the seed of the draw."""
 
-    num_tune: Annotated[int, Field(ge=1)] = 24
-    num_held_out: Annotated[int, Field(ge=1)] = 100
-    seed: int = 0
+    num_tune: Annotated[int, Field(ge=1, le=MOST)] = 24
+    num_held_out: Annotated[int, Field(ge=1, le=MOST)] = 100
+    seed: Seed = 0
 
 
 @dataclass(frozen=True)

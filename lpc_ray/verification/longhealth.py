@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from lpc_ray.config.loading import Distinct, Strict
+from lpc_ray.config.recipe import MOST, Seed
 from lpc_ray.errors import DataError
 from lpc_ray.model.thinking import said
 from lpc_ray.records import Ask, Case, digest_of
@@ -47,8 +48,8 @@ class Settings(Strict):
     """`patients`: ids, all of the file's when empty. `num_tune`: of each patient's questions, drawn by `seed`."""
 
     patients: Annotated[tuple[str, ...], Distinct] = ()
-    num_tune: Annotated[int, Field(ge=1)] = 10
-    seed: int = 0
+    num_tune: Annotated[int, Field(ge=1, le=MOST)] = 10
+    seed: Seed = 0
 
 
 @dataclass(frozen=True)

@@ -46,9 +46,9 @@ class Settings(Strict):
     tune: Annotated[tuple[str, ...], Field(min_length=1), Distinct]
     held_out: Annotated[tuple[str, ...], Distinct] = ()
     attempts: Annotated[int, Field(ge=1, le=3)] = 3
-    seconds: Annotated[float, Field(gt=0)] = 60.0
-    test_seconds: Annotated[float, Field(gt=0)] = 120.0
-    memory_mib: Annotated[int, Field(ge=256)] = 2048
+    seconds: Annotated[float, Field(gt=0, le=1e6)] = 60.0
+    test_seconds: Annotated[float, Field(gt=0, le=1e6)] = 120.0
+    memory_mib: Annotated[int, Field(ge=256, le=1 << 24)] = 2048
 
 
 @dataclass(frozen=True)

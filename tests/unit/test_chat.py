@@ -139,6 +139,33 @@ def test_a_template_that_cannot_be_used_is_one_line(model, template):
         assert "\n" not in str(caught.value) and "chat template" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        (
+            "{% for m in messages %}{{ m.role + ': ' + m.content + '\\n' }}{% endfor %}",
+            "ends the assistant's turn with '",
+        ),
+        (
+            "<s>{% for m in messages %}[{{ m.content }}]{% endfor %}",
+            r"ends the assistant's turn with '\]', wanted a control",
+        ),
+        (
+            "{% for m in messages if m.role == 'user' %}{{ m.content + '</s>' }}{% endfor %}",
+            "leaves out what the assistant",
+        ),
+    ],
+)
+def test_a_template_that_marks_no_end_of_a_turn_is_refused(model, template, message):
+    with pytest.raises(ConfigError, match=message):
+        ChatRenderer(model(template)).check_end()
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_published_templates_mark_the_end_of_a_turn(model, template):
+    ChatRenderer(model(template)).check_end()
+
+
 def test_a_model_without_a_template_is_refused_by_name(model):
     folder = model(None)
     for make in (ChatRenderer, lambda model: TextTokenizer(model).chat(PromptFormat())):

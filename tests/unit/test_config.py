@@ -15,8 +15,10 @@ from lpc_ray.artifacts.handles import ARTIFACTS, set_handle
 from lpc_ray.artifacts.store import publish
 from lpc_ray.cli.jobs import run_job, store_url
 from lpc_ray.config.job import JobConfig, load
-from lpc_ray.config.loading import nearest, read
+from lpc_ray.config.loading import UniqueKeyLoader, nearest, read
+from lpc_ray.config.plugins import load_plugin, plugin_names
 from lpc_ray.config.shares import size_in_tokens
+from lpc_ray.config.suite import PatientsConfig, SuiteConfig
 from lpc_ray.errors import ArtifactError, ConfigError, DataError, LPCError, StorageError
 from lpc_ray.induction import build_family, family_names
 from lpc_ray.model.embedded import fetch_embedded_model, resolve_model
@@ -502,6 +504,43 @@ def test_every_number_of_a_job_has_bounds():
     low, high = {"minimum", "exclusiveMinimum", "enum"}, {"maximum", "exclusiveMaximum", "enum"}
     unbounded = {path for path, one in found if not (low & one.keys() and high & one.keys())}
     assert len(found) > 50 and unbounded == {"recipe.sweep.num_tokens", "report.thresholds"}
+
+
+def _settings():
+    """Every model of settings that a config may hold besides."""
+    yield from (SuiteConfig, PatientsConfig)
+    yield from (load_plugin("lpc_ray.induction", "FAMILY", name, "x").FAMILY for name in family_names())
+    for package, defines in (("lpc_ray.verification", "load"), ("lpc_ray.prefix.initializers", "initialize")):
+        modules = (load_plugin(package, defines, name, "x") for name in plugin_names(package, defines))
+        yield from (module.Settings for module in modules if hasattr(module, "Settings"))
+
+
+def test_every_number_of_a_familys_an_initializers_and_a_verifiers_settings_has_bounds():
+    low, high = {"minimum", "exclusiveMinimum", "enum"}, {"maximum", "exclusiveMaximum", "enum"}
+    unbounded, count = [], 0
+    for kind in _settings():
+        schema = kind.model_json_schema()
+        found = list(_numbers(schema, schema.get("$defs", {})))
+        count += len(found)
+        unbounded += [(kind.__module__, path) for path, one in found if not (low & one.keys() and high & one.keys())]
+    assert count > 40 and unbounded == []
+
+
+@pytest.mark.parametrize(
+    ("family", "setting"),
+    [
+        ("ss", "temperature: 1e9"),
+        ("ss", "num_chunks: 2000000000"),
+        ("bo", "num_candidates: 1001"),
+        ("raw", "window_tokens: 1e3"),
+    ],
+)
+def test_a_familys_number_out_of_bounds_is_one_line(family, setting):
+    name, value = yaml.load(setting, UniqueKeyLoader).popitem()
+    with pytest.raises(
+        ConfigError, match=rf"^recipe\.induction\.families\.{family}: {name}: got [^\n]*, wanted [^\n]*$"
+    ):
+        build_family(family, {name: value})
 
 
 def test_a_line_of_jsonl_ends_at_a_line_feed_alone(tmp_path):

@@ -89,6 +89,7 @@ def test_a_stage_that_speaks_is_left_alone(capsys):
     assert "never" not in capsys.readouterr().out
 
 
+ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import os, signal, sys, time
 from lpc_ray.terminal import exit_on_error
@@ -144,6 +145,15 @@ def test_a_program_without_an_output_runs_to_its_end():
     command = f"{shlex.quote(sys.executable)} -c {shlex.quote(PROGRAM.format(work='pass'))} >&-"
     program = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True)
     assert (program.returncode, program.stderr) == (0, "cleaned\n")
+
+
+@pytest.mark.parametrize("command", ["lpc_ray.cli.lpc list", "lpc_ray.cli.lpc inspect x", "jobs.pi_scale --dry-run"])
+def test_what_only_shows_something_is_refused_without_an_output(command):
+    line = f"{shlex.quote(sys.executable)} -m {command} >&-"
+    program = subprocess.run(["sh", "-c", line], stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    assert (
+        program.stderr == "error: standard output: got none, wanted one to show this on\n" and program.returncode == 2
+    )
 
 
 def test_another_broken_pipe_keeps_its_traceback():

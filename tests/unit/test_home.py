@@ -2,6 +2,8 @@
 
 import os
 import pwd
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 from lpc_ray.adapters.pipeline.context import RunContext
 from lpc_ray.config.job import load
 from lpc_ray.errors import ConfigError, StorageError
-from lpc_ray.home import cache, make_in_cache, own_home, settle
+from lpc_ray.home import cache, check_sockets, make_in_cache, own_home, settle
 from lpc_ray.model.embedded import fetch_embedded_model, model_cache, prefix_cache
 from lpc_ray.run.folder import RunFolder
 from lpc_ray.run.plan import make_plan
@@ -165,3 +167,45 @@ def test_the_cache_lies_where_it_is_named_and_nowhere_in_the_working_directory_b
     for name, value in {"HOME": "/h", **names}.items():
         monkeypatch.setenv(name, value)
     assert prefix_cache() == Path(folder.format(cwd=Path.cwd())) / "prefixes"
+
+
+def test_a_temporary_folder_too_long_for_sockets_is_refused_by_a_job_before_anything_starts(tmp_path, monkeypatch):
+    def refused(folder):
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        with pytest.raises(ConfigError) as caught:
+            check_sockets()
+        return str(caught.value)
+
+    monkeypatch.delenv("RAY_TMPDIR", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", "/" + "t" * 38)
+    check_sockets()
+    assert refused("/" + "t" * 39).startswith("TMPDIR: got /ttt")
+    assert "40 bytes long, wanted at most 39" in refused("/" + "t" * 39)
+    assert "40 bytes" not in refused("/" + "é" * 20) and "41 bytes long" in refused("/" + "é" * 20)
+    monkeypatch.setenv("RAY_TMPDIR", "/ray")
+    monkeypatch.setattr(tempfile, "tempdir", "/" + "t" * 69)
+    check_sockets()
+    assert "71 bytes long, wanted at most 70" in refused("/" + "t" * 70)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--dry-run", "recipe.prompt.system=Tür"], ["--config", "tür.yaml"], ["--dry-run"]]
+)
+def test_a_locale_in_which_names_are_no_utf8_is_said_to_be_one(arguments):
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0"}
+    done = subprocess.run(
+        [sys.executable, "-m", "jobs.pi_scale", *arguments], capture_output=True, text=True, env=environment
+    )
+    wanted = "error: locale: Python reads names and arguments as ascii, wanted UTF-8: set PYTHONUTF8=1\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", wanted)
+
+
+@pytest.mark.parametrize("command", ["lpc_ray.cli.lpc list", "jobs.pi_scale --dry-run", "jobs.report"])
+def test_a_working_directory_that_is_gone_is_one_line(tmp_path, command):
+    line = f"cd {tmp_path} && rmdir {tmp_path} && exec {sys.executable} -m {command}"
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        ["sh", "-c", line], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(root)}
+    )
+    wanted = "error: working directory: No such file or directory, wanted one that is there: cd to another\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", wanted)

@@ -293,6 +293,21 @@ def test_damaged_or_contradicting_weights_are_one_line(base, tmp_path):
     assert "no index of weight files" in broken("list", lambda folder: (folder / INDEX).write_text("[]"))
 
 
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("odd", ["nan", "inf", "-inf"])
+def test_a_weight_that_is_no_number_is_named_with_its_file(base, tmp_path, kind, odd):
+    norm = torch.ones(32, dtype=kind)
+    norm[7] = float(odd)
+    words = "tensor model.norm.weight: got NaN or infinity as number 7, wanted weights that are all finite"
+    folder = Path(shutil.copytree(base, tmp_path / "odd"))
+    _tensors(lambda ts: {**ts, "model.norm.weight": norm})(folder)
+    for _ in range(2):  # a second time, when others are known from the cache
+        assert _refused(folder) == f"{folder / WHOLE}: {words}"
+    torch.save(load_file(folder / WHOLE), folder / "pytorch_model.bin")
+    (folder / WHOLE).unlink()
+    assert _refused(folder) == f"{folder / 'pytorch_model.bin'}: {words}"
+
+
 def test_code_in_a_pickled_model_does_not_run(base, tmp_path):
     class Evil:
         def __reduce__(self):

@@ -8,6 +8,7 @@ from transformers import AutoTokenizer
 
 from lpc_ray.config.job import load
 from lpc_ray.errors import ConfigError, DataError
+from lpc_ray.model.embedded import canonical_name
 from lpc_ray.run.arms import arms
 from lpc_ray.run.baselines import prompt_baselines
 from lpc_ray.run.plan import make_plan
@@ -61,6 +62,36 @@ def test_a_template_that_refuses_or_forgets_a_system_message_is_planned_for(job,
     plan = make_plan(job(template, f"recipe.prompt.system={system}"))
     text = plan.tokenizer.decode(plan.template([user("What is it?")], True))
     assert ("Be brief." in text) == (system == "Be brief.")
+
+
+def test_a_template_without_an_end_of_turn_is_refused_by_the_plan(job):
+    with pytest.raises(ConfigError, match=r"ends the assistant's turn with '\\n', wanted a control token there"):
+        make_plan(job("{% for m in messages %}{{ m.role + ': ' + m.content + '\n' }}{% endfor %}"))
+
+
+def test_whatever_names_the_same_model_folder_gives_the_same_ids(job, tmp_path, monkeypatch):
+    def ids(name):
+        plan = make_plan(config.model_copy(update={"recipe": _named(config.recipe, name)}))
+        return [plan.fingerprint, plan.protocol, *(arm.id for arm in plan.arms)]
+
+    def _named(recipe, name):
+        return recipe.model_copy(update={"model": recipe.model.model_copy(update={"id": name})})
+
+    config = job()
+    (tmp_path / "link").symlink_to("model")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    plain = ids("model")
+    same = ("model/", "./model", "model//", "link", "link/", "link/../model/.", "~/model", str(tmp_path / "model"))
+    assert all(ids(name) == plain for name in same)
+    moved = tmp_path / "elsewhere"
+    moved.mkdir()
+    (tmp_path / "model").rename(moved / "model")
+    monkeypatch.chdir(moved)
+    assert ids("model") == ids(str(moved / "model")) == plain  # as a checkout that lies elsewhere
+    folder = moved / "smollm2-135m-instruct"  # a folder of one's own that bears the embedded model's name
+    (moved / "model").rename(folder)
+    assert canonical_name(f"./{folder.name}") == str(folder) and canonical_name(folder.name) == folder.name
 
 
 def test_a_model_without_a_template_is_refused_by_the_plan(job):
@@ -151,14 +182,14 @@ def test_a_template_that_would_drop_every_curated_trace_is_refused(job):
     make_plan(job("r1", faq=reasoned))
     with pytest.raises(DataError, match=r"families\.curated: got reasoning_without_thinking for every conversation"):
         make_plan(job("qwen3", "recipe.prompt.thinking=false", faq=reasoned))
-    rewriting = "{% for m in messages %}{{ loop.revindex ~ m.content }}{% endfor %}"
+    rewriting = "{% for m in messages %}{{ loop.revindex ~ m.content ~ '</s>' }}{% endfor %}"
     with pytest.raises(DataError, match=r"families\.curated: got template_rewrites_prompt for every conversation"):
         make_plan(job(rewriting))
 
 
 def test_a_conversation_that_the_template_refuses_is_named(job):
     picky = "{% for m in messages %}{% if m.content == 'no' %}{{ raise_exception('no!') }}{% endif %}"
-    picky += "{{ m.content }}{% endfor %}"
+    picky += "{{ m.content }}</s>{% endfor %}"
     with pytest.raises(DataError, match=r"families\.curated: conversation 2: .* refuses .*: no!$"):
         make_plan(job(picky, faq=[{"question": "a?", "answer": "b"}, {"question": "no", "answer": "b"}]))
 

@@ -219,6 +219,53 @@ def test_an_empty_skill_is_refused_wherever_it_is_read(tmp_path):
         _ = skillsbench.read_task(tmp_path / "t").skills
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("---\nname: pdf\n---\n", "got front matter alone, wanted the skill's text behind it"),
+        ("---\nname: pdf\n---", "got front matter alone, wanted the skill's text behind it"),
+        ("---\n---\n \n", "got front matter that is NoneType, wanted a mapping of fields"),
+        ("---\nname: pdf\nUse it.\n", "got front matter without an end, wanted a second line of ---"),
+        ("---\r\nname: pdf\r\n----\r\nUse it.", "got front matter without an end, wanted a second line of ---"),
+        ("---\nname: [\n---\nUse it.", "front matter is not YAML: "),
+        ("---\nday: 2024-13-45\n---\nUse it.", "front matter is not YAML: "),
+        ("---\n- a\n---\nUse it.", "got front matter that is list, wanted a mapping of fields"),
+    ],
+)
+def test_front_matter_of_a_skill_ends_is_yaml_and_has_a_text_behind_it(tmp_path, text, message):
+    _write(tmp_path, s__pdf__SKILL_md="", own__SKILL_md="", n__note_md="---\nfree text")
+    for file in (tmp_path / "s/pdf/SKILL.md", tmp_path / "own/SKILL.md"):
+        file.write_bytes(text.encode())
+    for path in (tmp_path / "s", tmp_path / "own", tmp_path / "own" / "SKILL.md"):
+        with pytest.raises(DataError) as caught:
+            read_documents([path])
+        assert f"SKILL.md: {message}" in str(caught.value) and "\n" not in str(caught.value)
+    assert read_documents([tmp_path / "n"])[0].text == "---\nfree text"  # a rule in a text that is no skill
+
+
+def test_a_skill_with_front_matter_is_read_whole(tmp_path):
+    _write(tmp_path, s__pdf__SKILL_md="---\nname: pdf\n---\n\nUse it.")
+    assert read_documents([tmp_path / "s"])[0].text == "### Skill: pdf\n\n---\nname: pdf\n---\n\nUse it."
+
+
+@pytest.mark.parametrize("url", ["https://example.org/x.md", "s3://bucket/a#b.json", "file:///etc/hosts", "hf://d/x"])
+def test_a_url_as_a_source_or_a_file_of_cases_is_said_to_be_one(url):
+    words = "got a URL, which is not read, wanted a file: download it and name the copy"
+    shown = url.replace("file:///etc", "file://etc")
+    with pytest.raises(DataError) as caught:
+        read_documents([url])
+    assert str(caught.value) in (f"source {url}: {words}", f"source {shown}: {words}")
+    with pytest.raises(DataError) as caught:
+        list(read_rows(Path(url), "cases"))
+    assert str(caught.value) == f"cases {shown}: {words}"
+
+
+def test_a_folder_whose_name_begins_as_a_url_does_is_read(tmp_path, monkeypatch):
+    _write(tmp_path, **{"http:__a_md": "A."})
+    monkeypatch.chdir(tmp_path)
+    assert read_documents(["http:/a.md"])[0].text == "A."
+
+
 def test_a_folder_without_texts_says_what_it_holds_instead(tmp_path):
     for number in range(10):
         _write(tmp_path, **{f"p{number}_pdf": "%PDF"})

@@ -97,6 +97,7 @@ class VLLMEngine:
             **settings.extra,
             "trust_remote_code": False,
         }
+        self.identity = model_identity(settings.model, settings.revision)
         self._others = multiprocessing.active_children()
         try:
             # In a thread, so that the event loop can stop it meanwhile.
@@ -104,7 +105,6 @@ class VLLMEngine:
         except (ValueError, TypeError, OSError) as error:
             reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else " ".join(str(error).split())
             raise ConfigError(f"vLLM cannot start with model {settings.model!r}: {reason}") from error
-        self.identity = model_identity(settings.model, settings.revision)
         prompt = PromptFormat(thinking=settings.thinking, date=settings.date)
         self._chat = ChatRenderer(settings.model, settings.revision, prompt)
         self._num_tokens = self._engine.model_config.get_vocab_size()

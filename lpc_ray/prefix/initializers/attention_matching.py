@@ -5,6 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from lpc_ray.config.loading import Strict
+from lpc_ray.config.recipe import MOST
 from lpc_ray.prefix.initializers.base import Initialized, Start, require
 from lpc_ray.prefix.initializers.sci import sample_chunks
 
@@ -12,9 +13,9 @@ from lpc_ray.prefix.initializers.sci import sample_chunks
 class Settings(Strict):
     """`query_tokens` tokens of the source, in sampled chunks, ask; `ridge` pulls solved values towards the tokens' own."""
 
-    query_tokens: Annotated[int, Field(ge=1)] = 256
-    query_chunk_tokens: Annotated[int, Field(ge=1)] = 64
-    ridge: Annotated[float, Field(gt=0)] = 1e-3
+    query_tokens: Annotated[int, Field(ge=1, le=MOST)] = 256
+    query_chunk_tokens: Annotated[int, Field(ge=1, le=MOST)] = 64
+    ridge: Annotated[float, Field(gt=0, le=1e6)] = 1e-3
 
 
 def minimum_source(num_tokens: int) -> int:
