@@ -10,6 +10,7 @@ import posixpath
 import re
 import shutil
 import stat
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -149,6 +150,31 @@ class Store:
             yield
         except Exception as error:  # each of fsspec's file systems fails in its own way
             raise StorageError(f"cannot {verb} {self.path(relative)}: {_reason(error)}") from error
+
+
+def check_room(folder: str, inner_bytes: int) -> None:
+    """Whether a local folder could be made or written, without writing one; a file without a name is made for it and gone.
+
+    inner_bytes: of the longest path that is to lie below it. Raises: StorageError.
+    """
+    there = folder
+    while not os.path.lexists(there) and os.path.dirname(there) != there:
+        there = os.path.dirname(there)
+    try:
+        longest, most = max(len(os.fsencode(part)) for part in folder.split("/")), os.pathconf("/", "PC_NAME_MAX")
+        if longest > most:
+            raise StorageError(f"store {folder[:300]}: got a name of {longest} bytes, wanted at most {most}")
+        size, most = len(os.fsencode(folder)) + inner_bytes, os.pathconf("/", "PC_PATH_MAX")
+        if size > most:
+            raise StorageError(f"store {folder[:300]}…: got paths of {size} bytes below it, wanted at most {most}")
+        if not os.path.isdir(there):
+            raise StorageError(f"store {folder}: {there} is no folder, wanted one or nothing there")
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except StorageError:
+        raise
+    except OSError as error:
+        raise StorageError(f"store {folder[:300]}: cannot write {there[:300]}: {error.strerror or error}") from error
 
 
 def remove_stale(folder: str | Path) -> None:

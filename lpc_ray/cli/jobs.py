@@ -14,6 +14,7 @@ from lpc_ray.errors import ConfigError, StorageError
 from lpc_ray.home import check_sockets, own_home, settle
 from lpc_ray.run.checkpoints import ArmStore
 from lpc_ray.run.folder import RunFolder
+from lpc_ray.run.outputs import check_outputs
 from lpc_ray.run.plan import Plan, make_plan
 from lpc_ray.sources.folder import in_words
 from lpc_ray.sources.text import spelled
@@ -57,6 +58,7 @@ def run_job(
         config = load(options.config, options.override)
         plan = make_plan(config, options.unsandboxed)
         run = RunFolder(Store(store_url(config)) / config.name)
+        check_outputs(config, run.store)
         if moved and not options.dry_run:
             print(moved, file=sys.stderr)
         if options.dry_run:
@@ -79,7 +81,9 @@ def _run_many(many: SuiteConfig | PatientsConfig, work_many: Callable[..., None]
         from lpc_ray.suite.suite import draw  # loads what draws the page
 
         for task, job in known.items():
-            _show(make_plan(job, options.unsandboxed), RunFolder(store / task))
+            plan = make_plan(job, options.unsandboxed)
+            check_outputs(job, store / task)
+            _show(plan, RunFolder(store / task))
         strata = draw(many).picks if isinstance(many, SuiteConfig) else ()
         for pick in strata:
             print(printable(f"{pick.stratum:<8} {pick.task}, skill of {pick.skill_chars} characters"))

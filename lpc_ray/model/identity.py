@@ -3,7 +3,7 @@
 A prefix used with any other of these gives wrong tokens without any error, so every load compares them.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -50,11 +50,14 @@ class ModelIdentity:
         return {name: value for name, value in asdict(self).items() if name not in _INFORMATIVE}
 
 
-def check_same(got: ModelIdentity, wanted: ModelIdentity, where: str) -> None:
-    """Raises: ArtifactError naming the first field that differs, what the artifact has and what the model has."""
+def check_same(got: ModelIdentity, wanted: ModelIdentity, where: str, weights: bool = True) -> None:
+    """Raises: ArtifactError naming the first field that differs, what the artifact has and what the model has.
+
+    weights: whether theirs are compared too.
+    """
     have, want = got.compared(), wanted.compared()
     for field in have:
-        if have[field] != want[field]:
+        if (weights or field != "weights_hash") and have[field] != want[field]:
             raise ArtifactError(
                 f"{where}: made for another model: {field} is {have[field]} in the artifact, wanted {want[field]} "
                 f"(artifact: {got.model_id}, engine: {wanted.model_id})"
@@ -68,6 +71,13 @@ def model_identity(model: str, revision: str | None = None) -> ModelIdentity:
     Raises: ConfigError when config, tokenizer or weights cannot be read, or are not those of a model with keys and values
     per head.
     """
+    stated = stated_identity(model, revision)
+    return replace(stated, weights_hash=weights_hash(model, revision, _tied_shape(text_config(model, revision))))
+
+
+@lru_cache(maxsize=8)
+def stated_identity(model: str, revision: str | None = None) -> ModelIdentity:
+    """`model_identity` but for its `weights_hash`, which is empty: no weights are read or fetched."""
     config, tokenizer = text_config(model, revision), read_tokenizer(model, revision)
     try:
         return _identity(model, revision, config, tokenizer)
@@ -78,14 +88,17 @@ def model_identity(model: str, revision: str | None = None) -> ModelIdentity:
         ) from error
 
 
+def _tied_shape(config: Any) -> tuple[int, int] | None:
+    return (config.vocab_size, config.hidden_size) if getattr(config, "tie_word_embeddings", False) else None
+
+
 def _identity(model: str, revision: str | None, config: Any, tokenizer: Any) -> ModelIdentity:
     heads = config.num_attention_heads
-    tied_shape = (config.vocab_size, config.hidden_size) if getattr(config, "tie_word_embeddings", False) else None
     return ModelIdentity(
         model_id=EMBEDDED_MODEL if Path(model) == model_cache() / EMBEDDED_MODEL else model,
         revision=revision,
         config_hash=digest_of(forward_fields(config)),
-        weights_hash=weights_hash(model, revision, tied_shape),
+        weights_hash="",
         tokenizer_hash=digest_of(tokenizer_fields(tokenizer.backend_tokenizer.to_str())),
         chat_template_hash=digest_of(template_of(tokenizer.chat_template)),
         rope=rope_of(config),

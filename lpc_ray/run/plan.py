@@ -15,11 +15,12 @@ from lpc_ray.induction.base import Family, Unit, plan_units
 from lpc_ray.model.architecture import check_architecture, check_context, stated_config
 from lpc_ray.model.chat import ChatTemplate, PromptFormat
 from lpc_ray.model.embedded import canonical_name, resolve_model
-from lpc_ray.model.identity import check_same, model_identity
+from lpc_ray.model.identity import check_same, model_identity, stated_identity
 from lpc_ray.model.tokenizer import TextTokenizer
 from lpc_ray.prefix.starts import Starts, read_starts
 from lpc_ray.records import Case, Document
 from lpc_ray.run.arms import Arm, TraceSet, arms, fingerprint
+from lpc_ray.run.fitting import check_some_fit
 from lpc_ray.run.leakage import check_family, check_sources
 from lpc_ray.run.prompts import check_families, check_vocabulary, longest_prompt
 from lpc_ray.serving.observed import observed_requests
@@ -139,6 +140,13 @@ class Plan:
                 f"cluster.engine.max_model_len: got {room}, wanted at most the model's {config.max_position_embeddings}"
             )
 
+    def check_units(self) -> None:
+        """Raises: DataError for a trace set whose units are all too long."""
+        for one in self.trace_sets():
+            family, units = self.families[one.family], self.units(one.family, one.induction_seed)
+            where, encode = f"recipe.induction.families.{one.family}", self.tokenizer.encode
+            check_some_fit(where, family, units, one.induction_seed, self.template, encode, self.context_tokens)
+
     def _verified(self) -> list[tuple[str, int]]:
         """What is read at once in verification at most, in words and in tokens."""
         recipe, sizes = self.config.recipe, sorted(arm.num_tokens for arm in self.arms)
@@ -219,6 +227,7 @@ def make_plan(config: JobConfig, unsandboxed: bool = False) -> Plan:
         stated=stated,
     )
     plan.check_model()
+    plan.check_units()
     _check_same_model(recipe, earlier)
     return plan
 
@@ -257,9 +266,11 @@ def _check_same_model(recipe: Recipe, earlier: list[tuple[str, Store, str]]) -> 
         return
     from lpc_ray.artifacts.store import stored_manifest
 
-    model = model_identity(resolve_model(recipe.model.id), recipe.model.revision)
+    name, revision = resolve_model(recipe.model.id), recipe.model.revision
+    is_here = Path(name).is_dir()  # a hub's weights are not fetched for it: they are compared when a prefix is loaded
+    model = model_identity(name, revision) if is_here else stated_identity(name, revision)
     for where, store, digest in earlier:
-        check_same(stored_manifest(store / ARTIFACTS, digest).identity, model, where)
+        check_same(stored_manifest(store / ARTIFACTS, digest).identity, model, where, weights=is_here)
 
 
 def _check_report(report: ReportConfig) -> None:

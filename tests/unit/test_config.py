@@ -284,7 +284,7 @@ def test_an_engine_whose_context_holds_no_question_is_refused(monkeypatch):
     config = ROOT / "jobs/configs/pi_scale.cpu.yaml"
     least = 128 + make_plan(load(config)).longest_prompt() + 24
     short = [f"recipe.induction.families.ss.{name}=20" for name in ("min_chunk_tokens", "max_chunk_tokens")]
-    short += ["recipe.induction.families.ss.max_answer_tokens=20", "recipe.induction.context_tokens=64"]
+    short += ["recipe.induction.families.ss.max_answer_tokens=20", "recipe.induction.context_tokens=160"]
     make_plan(load(config, [*short, f"cluster.engine.max_model_len={least}"]))
     with pytest.raises(
         ConfigError, match=rf"max_model_len: got {least - 1}, wanted at least the {least} tokens of prefix \(128\)"

@@ -64,6 +64,27 @@ def test_a_template_that_refuses_or_forgets_a_system_message_is_planned_for(job,
     assert ("Be brief." in text) == (system == "Be brief.")
 
 
+def test_units_that_are_all_too_long_are_refused_by_the_plan(job):
+    long = [{"question": "What is it? " * 40, "answer": "It is this. " * 40}] * 70
+    short = [*long, {"question": "What is it?", "answer": "This."}]
+    told = (
+        r"^recipe\.induction\.families\.{}: got {} units of which the shortest takes \d+ tokens .* at most the 128 of"
+    )
+    with pytest.raises(DataError, match=told.format("curated", 70)):
+        make_plan(job("chatml", "recipe.induction.context_tokens=128", faq=long))
+    make_plan(job("chatml", "recipe.induction.context_tokens=128", faq=short))
+    raw = ["recipe.induction.families.raw={window_tokens: 64}", "recipe.sweep.0.induction=raw"]
+    with pytest.raises(DataError, match=told.replace("128", "32").format("raw", r"\d+")):
+        make_plan(job("chatml", "recipe.induction.context_tokens=32", *raw, doc="a b c d " * 64))
+    study = (
+        "{num_chunks: 2, conversations_per_chunk: 1, min_chunk_tokens: 50, max_chunk_tokens: 90, max_answer_tokens: 30}"
+    )
+    asked = [f"recipe.induction.families.ss={study}", "recipe.sweep.0.induction=ss", "recipe.sweep.0.objective=kl"]
+    with pytest.raises(DataError, match=told.format("ss", 2)):
+        make_plan(job("chatml", "recipe.induction.context_tokens=128", *asked))
+    make_plan(job("chatml", "recipe.induction.context_tokens=1024", *asked))
+
+
 def test_a_template_without_an_end_of_turn_is_refused_by_the_plan(job):
     with pytest.raises(ConfigError, match=r"ends the assistant's turn with '\\n', wanted a control token there"):
         make_plan(job("{% for m in messages %}{{ m.role + ': ' + m.content + '\n' }}{% endfor %}"))
