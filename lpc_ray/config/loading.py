@@ -32,6 +32,7 @@ Distinct = AfterValidator(_distinct)
 Config = TypeVar("Config", bound=Strict)
 MOST_VALUES = 100_000
 _WANTED_NAME = "UTF-8: a file of another name is read from the folder above it"
+_TWO_WAYS = re.compile(r"[-+]?0[0-9_]+|.*:.*")
 _NO_TEXT = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f\x80-\x84\x86-\x9f\ud800-\udfff]")
 
 
@@ -47,6 +48,21 @@ class UniqueKeyLoader(yaml.SafeLoader):
                 raise yaml.constructor.ConstructorError(None, None, f"got key {key!r} more than once", node.start_mark)
         return super().construct_mapping(node, deep)
 
+    def construct_number(self, node: yaml.ScalarNode) -> Any:
+        """Raises: ConstructorError for 010, which is 8 in old YAML and 10 in new, and for 1:30, which is 90 in old YAML."""
+        if _TWO_WAYS.fullmatch(node.value):
+            raise yaml.constructor.ConstructorError(
+                None,
+                None,
+                f"got {node.value}, which YAML reads in two ways, wanted it in quotes or as 10 is",
+                node.start_mark,
+            )
+        is_whole = node.tag == "tag:yaml.org,2002:int"
+        return self.construct_yaml_int(node) if is_whole else self.construct_yaml_float(node)
+
+
+for _kind in ("int", "float"):
+    UniqueKeyLoader.add_constructor(f"tag:yaml.org,2002:{_kind}", UniqueKeyLoader.construct_number)
 
 UniqueKeyLoader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
@@ -101,8 +117,12 @@ def validated(kind: type[Config], raw: dict[str, Any], where: str) -> Config:
     for path, value, wanted in _taken_for_another_kind(raw, config.model_dump()):
         got = str(value).lower() if isinstance(value, bool) else repr(value)
         raise ConfigError(f"{where}: {path}: got {got}, wanted {wanted}")
-    for path, text in _strings(raw):
-        if (odd := _NO_TEXT.search(text)) is not None:
+    for path, value in _plain_values(raw):
+        if isinstance(value, bytes):
+            raise ConfigError(f"{where}: {path}: got bytes, wanted text")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ConfigError(f"{where}: {path}: got {value}, wanted a finite number")
+        if isinstance(value, str) and (odd := _NO_TEXT.search(value)) is not None:
             raise ConfigError(f"{where}: {path}: got {odd.group()!r}, a control character, wanted text")
     return config
 
@@ -131,18 +151,18 @@ def _taken_for_another_kind(raw: Any, kept: Any, path: str = "") -> Iterator[tup
         yield path, raw, "a day such as 2024-07-26"
 
 
-def _strings(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Every string in a config, with its path; a key stands at its own."""
-    if isinstance(value, str):
-        yield path, value
-    elif isinstance(value, dict):
+def _plain_values(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """All that is no mapping or list in a config, with its path; a key stands at its own."""
+    if isinstance(value, dict):
         for key, inner in value.items():
             where = f"{path}.{key}".lstrip(".")
-            yield from _strings(key, where)
-            yield from _strings(inner, where)
+            yield where, key
+            yield from _plain_values(inner, where)
     elif isinstance(value, list | tuple):
         for place, inner in enumerate(value):
-            yield from _strings(inner, f"{path}.{place}")
+            yield from _plain_values(inner, f"{path}.{place}")
+    else:
+        yield path, value
 
 
 def _apply(raw: dict[str, Any], override: str) -> None:
@@ -162,7 +182,8 @@ def _apply(raw: dict[str, Any], override: str) -> None:
     try:
         node[last] = yaml.load(value, UniqueKeyLoader)
     except (yaml.YAMLError, RecursionError) as error:
-        raise ConfigError(f"override {override[:80]!r}: the value is not YAML") from error
+        why = f": {error.problem}" if isinstance(error, yaml.constructor.ConstructorError) else ""
+        raise ConfigError(f"override {override[:80]!r}: the value is not YAML{why}") from error
     except ValueError as error:
         raise ConfigError(f"override {override[:80]!r}: {error}") from error
 

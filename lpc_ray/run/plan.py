@@ -1,5 +1,6 @@
 """A job config checked against the source it names, before anything heavy is imported or anything is written."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -233,8 +234,13 @@ def make_plan(config: JobConfig, unsandboxed: bool = False) -> Plan:
 
 
 def _with_canonical_model(config: JobConfig) -> JobConfig:
-    """The model's name is part of every id: whatever names the same model gives the same ids."""
-    model = config.recipe.model.model_copy(update={"id": canonical_name(config.recipe.model.id)})
+    """The model's name is part of every id: whatever names the same model gives the same ids. Raises: ConfigError."""
+    name, revision = canonical_name(config.recipe.model.id), config.recipe.model.revision
+    if revision is not None and os.path.isdir(resolve_model(name)):
+        raise ConfigError(
+            f"recipe.model.revision: got {revision!r} of {name}, a folder, wanted none: a hub's models have some"
+        )
+    model = config.recipe.model.model_copy(update={"id": name})
     return config.model_copy(update={"recipe": config.recipe.model_copy(update={"model": model})})
 
 

@@ -10,7 +10,7 @@ from lpc_ray.records import Chunk, Document, digest_of
 from lpc_ray.sources import gsm8k, longhealth
 from lpc_ray.sources.folder import TEXT_SUFFIXES, LeftOut, in_words, texts_in
 from lpc_ray.sources.skillsbench import SKILL_FILE, check_skill, loaded, skill_files
-from lpc_ray.sources.text import check_no_url, expanded, read_text, spelled
+from lpc_ray.sources.text import check_no_url, expanded, is_blank, read_text, spelled
 
 MOST_BYTES = 32 * 1024**2  # of all sources: as tokens they take 150 times as much memory
 Encode = Callable[[str], list[tuple[int, int]]]
@@ -44,7 +44,7 @@ def read_sources(paths: Iterable[str | Path]) -> Sources:
             _read_folder(path, found)
         else:
             text = _text(path)
-            if not text.strip():
+            if is_blank(text):
                 raise DataError(f"source {path}: got an empty document")
             found.documents.append(_document(path.name, text))
     _check_distinct(found.documents)
@@ -82,7 +82,7 @@ def _read_folder(path: Path, found: Sources) -> None:
             continue
         if is_task or any(skill.parent in file.parents for skill in skills):
             left_out[inside] = f"beside a {SKILL_FILE}, which alone is loaded"
-        elif (text := _text(file)).strip():
+        elif not is_blank(text := _text(file)):
             documents.append(_document(inside, text))
         else:
             left_out[inside] = "empty"

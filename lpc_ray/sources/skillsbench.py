@@ -16,7 +16,7 @@ from lpc_ray.errors import DataError
 from lpc_ray.records import Document, digest_of
 from lpc_ray.sources.dockerfile import inputs_of
 from lpc_ray.sources.front_matter import parted
-from lpc_ray.sources.text import read_text, spelled
+from lpc_ray.sources.text import is_blank, read_text, spelled
 
 SKILL_FILE = "SKILL.md"
 SKILL_HEADING = "### Skill: "
@@ -151,9 +151,9 @@ def check_skill(text: str, file: Path) -> str:
     that does not end or is no YAML mapping.
     """
     where = f"skill {file}"
-    if not text.strip():
+    if is_blank(text):
         raise DataError(f"{where}: got an empty file, wanted the skill's text")
-    if not parted(text, where)[1].strip():
+    if is_blank(parted(text, where)[1]):
         raise DataError(f"{where}: got front matter alone, wanted the skill's text behind it")
     return text
 

@@ -61,6 +61,11 @@ def check_no_url(path: str | Path, what: str) -> None:
         raise DataError(f"{what} {url}: got a URL, which is not read, wanted a file: download it and name the copy")
 
 
+def is_blank(text: str) -> bool:
+    """Whether nothing of it can be seen: spaces, line ends, marks without a width."""
+    return not any(one.isprintable() and not one.isspace() for one in text)
+
+
 def expanded(path: str | Path) -> Path:
     """A path as a user writes it, with the home folder for `~`, which no shell replaces inside a setting."""
     return Path(os.path.expanduser(path))

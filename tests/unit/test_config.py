@@ -241,7 +241,7 @@ def test_a_held_out_question_is_found_wherever_a_family_reads_it(monkeypatch, tm
         (["recipe.induction.families.ss.temperature=true"], "families.ss: temperature: got true, wanted a number"),
         (
             ["recipe.induction.families.ss.temperature=.inf"],
-            "families.ss: temperature: got inf, wanted a finite number",
+            "families.ss.temperature: got inf, wanted a finite number",
         ),
         (["recipe.induction.families.ss.turns=0"], "families.ss: turns: got 0, wanted greater than or equal to 1"),
         (["recipe.induction.families.ss.trns=2"], "families.ss: unknown key trns .did you mean 'turns'"),
@@ -462,6 +462,15 @@ def test_a_dry_run_says_which_tasks_have_no_tests_and_which_tell_their_skill(mon
         ('recipe.source.description="\\e[2J"', r"recipe\.source\.description: got '\\x1b', a control character"),
         ('recipe.source.paths=["a\\x7f.md"]', r"recipe\.source\.paths\.0: got '\\x7f', a control character"),
         ('cluster.engine.extra={"a\\x01": 1}', r"cluster\.engine\.extra\.a.: got '\\x01', a control character"),
+        (
+            "recipe.training.steps=010",
+            r"^override 'recipe\.training\.steps=010': the value is not YAML: got 010, which YAML",
+        ),
+        ("recipe.training.steps=1:30", r"got 1:30, which YAML reads in two ways"),
+        ("recipe.training.lr=1:30.5", r"got 1:30\.5, which YAML reads in two ways"),
+        ("recipe.prompt.system=!!binary AAAA", r"recipe\.prompt\.system: got bytes, wanted text$"),
+        ("cluster.engine.extra={a: [.nan]}", r"cluster\.engine\.extra\.a\.0: got nan, wanted a finite number$"),
+        ("cluster.engine.extra={a: .inf}", r"cluster\.engine\.extra\.a: got inf, wanted a finite number$"),
         ("recipe.gate={}", r"recipe\.gate: got no threshold, wanted one of min_held_out, max_kl_drift"),
     ],
 )

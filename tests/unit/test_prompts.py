@@ -64,6 +64,11 @@ def test_a_template_that_refuses_or_forgets_a_system_message_is_planned_for(job,
     assert ("Be brief." in text) == (system == "Be brief.")
 
 
+def test_a_revision_of_a_folder_is_refused(job):
+    with pytest.raises(ConfigError, match=r"^recipe\.model\.revision: got 'main' of .*/model, a folder, wanted none"):
+        make_plan(job("chatml", "recipe.model.revision=main"))
+
+
 def test_units_that_are_all_too_long_are_refused_by_the_plan(job):
     long = [{"question": "What is it? " * 40, "answer": "It is this. " * 40}] * 70
     short = [*long, {"question": "What is it?", "answer": "This."}]

@@ -260,6 +260,16 @@ def test_a_url_as_a_source_or_a_file_of_cases_is_said_to_be_one(url):
     assert str(caught.value) == f"cases {shown}: {words}"
 
 
+@pytest.mark.parametrize("text", ["\u200b\n", "\u2060\u200d", "\u00a0\u2003\n", "\ufeff\ufeff", "\x1b\x07"])
+def test_a_text_of_which_nothing_can_be_seen_is_empty(tmp_path, text):
+    _write(tmp_path, a_md=text, s__a_md=text, s__b_md="Text.", k__p__SKILL_md=f"---\nname: p\n---\n{text}")
+    with pytest.raises(DataError, match=r"a\.md: got an empty document$"):
+        read_documents([tmp_path / "a.md"])
+    assert _left_out(read_sources([tmp_path / "s"])) == {"s/a.md": "empty"}
+    with pytest.raises(DataError, match="got front matter alone"):
+        read_documents([tmp_path / "k"])
+
+
 def test_a_folder_whose_name_begins_as_a_url_does_is_read(tmp_path, monkeypatch):
     _write(tmp_path, **{"http:__a_md": "A."})
     monkeypatch.chdir(tmp_path)
