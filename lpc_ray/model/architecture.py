@@ -7,6 +7,7 @@ from typing import Any
 from lpc_ray.errors import ConfigError
 from lpc_ray.model.embedded import model_file
 
+_COUNTS = ("max_position_embeddings", "vocab_size", "sliding_window")
 _PLAIN_LAYERS = {"full_attention", "sliding_attention"}
 _LENGTH_DEPENDENT_ROPE = ("dynamic", "longrope")
 
@@ -62,10 +63,20 @@ def stated_config(model: str, revision: str | None = None) -> Any:
         config = json.loads(file.read_text(encoding="utf-8")) if file else {}
         text = config.get("text_config") or config
         fields = {"model_type": "unknown", "rope_parameters": text.get("rope_scaling"), **text}
-    except (OSError, ValueError, AttributeError, TypeError) as error:
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError) as error:
         raise ConfigError(
             f"model {model!r}: config.json cannot be read: {' '.join(str(error).split())[:300]}"
         ) from error
+    for name in _COUNTS:
+        if fields.get(name) is None:  # stated as null: not stated
+            fields.pop(name, None)
+        elif type(fields[name]) is not int or fields[name] < 1:
+            raise ConfigError(
+                f"model {model!r}: config.json: {name}: got {fields[name]!r}, wanted a whole number above 0"
+            )
+    layers = fields.get("layer_types") or []
+    if not isinstance(layers, list) or not all(isinstance(one, str) for one in layers):
+        raise ConfigError(f"model {model!r}: config.json: layer_types: got {str(layers)[:80]}, wanted a list of names")
     return SimpleNamespace(**fields)
 
 

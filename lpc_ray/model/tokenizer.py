@@ -64,7 +64,10 @@ class TextTokenizer:
 
     def _read(self, name: str) -> str | None:
         file = model_file(self._model, name, self._revision)
-        return file.read_text(encoding="utf-8") if file else None
+        try:
+            return file.read_text(encoding="utf-8") if file else None
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"model {self._name!r}: {name}: got a byte that is not UTF-8 at {error.start}") from error
 
 
 def _content(token: Any) -> Any:

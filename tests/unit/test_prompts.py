@@ -8,11 +8,12 @@ from transformers import AutoTokenizer
 
 from lpc_ray.config.job import load
 from lpc_ray.errors import ConfigError, DataError
+from lpc_ray.model.architecture import stated_config
 from lpc_ray.model.embedded import canonical_name
 from lpc_ray.run.arms import arms
 from lpc_ray.run.baselines import prompt_baselines
 from lpc_ray.run.plan import make_plan
-from tests.chats import assistant, save_chat_model, user
+from tests.chats import assistant, change, save_chat_model, user
 
 LINE = "The gate code is 4718. The library opens at nine. The boat leaves from pier two at noon.\n"
 QUESTION = "Where is the thing with the number {}?"
@@ -62,6 +63,40 @@ def test_a_template_that_refuses_or_forgets_a_system_message_is_planned_for(job,
     plan = make_plan(job(template, f"recipe.prompt.system={system}"))
     text = plan.tokenizer.decode(plan.template([user("What is it?")], True))
     assert ("Be brief." in text) == (system == "Be brief.")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"max_position_embeddings": "4096"}, r"max_position_embeddings: got '4096', wanted a whole number above 0$"),
+        ({"max_position_embeddings": -1}, r"max_position_embeddings: got -1, wanted a whole number above 0$"),
+        ({"vocab_size": True}, r"vocab_size: got True, wanted a whole number above 0$"),
+        ({"sliding_window": "x"}, r"sliding_window: got 'x', wanted a whole number above 0$"),
+        ({"layer_types": 3}, r"layer_types: got 3, wanted a list of names$"),
+        ({"layer_types": [3]}, r"layer_types: got \[3\], wanted a list of names$"),
+    ],
+)
+def test_a_models_config_with_a_field_of_another_kind_is_one_line(job, tmp_path, fields, message):
+    config = job()
+    change(tmp_path / "model" / "config.json", **fields)
+    with pytest.raises(ConfigError, match=r"^model '.*/model': config\.json: " + message):
+        make_plan(config)
+
+
+def test_a_models_config_that_states_null_states_nothing(job, tmp_path):
+    config = job()
+    change(tmp_path / "model" / "config.json", max_position_embeddings=None, sliding_window=None, vocab_size=None)
+    assert make_plan(config).context_tokens == config.recipe.induction.context_tokens
+
+
+def test_a_models_file_that_is_no_text_is_one_line(job, tmp_path):
+    config = job()
+    (tmp_path / "model" / "chat_template.jinja").write_bytes(b"\xff\xfe{{")
+    with pytest.raises(ConfigError, match=r"chat_template\.jinja: got a byte that is not UTF-8 at 0$"):
+        make_plan(config)
+    (tmp_path / "model" / "config.json").write_text("[" * 100_000)
+    with pytest.raises(ConfigError, match=r"^model '.*/model': config\.json cannot be read: maximum recursion depth"):
+        stated_config(str(tmp_path / "model"))
 
 
 def test_a_revision_of_a_folder_is_refused(job):
