@@ -15,18 +15,28 @@ _UNSPACED = (
 )
 _IS_UNSPACED = re.compile(f"[{_UNSPACED}]")
 _LETTERS = rf"(?:(?![{_UNSPACED}])[^\W_][{_MARKS}]*)+"
-_WITHIN = rf"{_LETTERS}(?:(?<=\d)[.:,](?=\d){_LETTERS})*"
+_WITHIN = rf"{_LETTERS}(?:(?:(?<=\d)[.:,](?=\d)|_+(?=[^\W_])){_LETTERS})*"
 _SIGNS = "$€£¥₹₩₽"
 _WORD = re.compile(
     rf"(?P<symbol>[%{_SIGNS}])|(?P<letter>[{_UNSPACED}][{_MARKS}]*)"
     rf"|(?P<number>(?:(?<![\w)\]])-)?(?:\d+|(?<![\w.])\.\d+)(?:[.,:/^'-]\d+)*)(?P<tail>(?:{_WITHIN})?)"
-    rf"|(?P<word>{_WITHIN}(?:(?<!\d)(?:\+{{2,}}|[+#](?!\w)))?)"
+    rf"|(?P<word>{_WITHIN}(?:(?<=n)'t\b)?(?:(?<!\d)(?:\+{{2,}}|[+#](?!\w)))?)"
 )
-
+_ABBREVIATION = re.compile(r"(?<![\w.])(?:[^\W\d_]\.){2,}")
+_CHAIN = re.compile(r"(?<![\w-])(?:[^\W\d_]+-){2,}[^\W\d_]+")
+# After a name they make the name of another thing: Beijing University is not Beijing.
+_HEADS = """
+    大学 大學 学院 學院 中学 中學 小学 小學 高校 学校 學校 银行 銀行 公司 会社 集团 集團 医院 醫院 病院 机场 機場 空港 车站
+    車站 火车站 地铁站 西站 南站 东站 北站 駅 站 路 街 大街 大道 大桥 大橋 桥 橋 山 江 湖 寺 塔 タワー 公园 公園 博物馆
+    博物館 图书馆 圖書館 酒店 饭店 飯店 ホテル 大使馆 大使館 奥运会 奧運會 日报 日報 晚报 晚報 时报 時報 报 報 话 話 语 語
+    菜 料理 烤鸭 队 隊 杯 时间 時間
+"""
+_IS_HEAD = frozenset(_HEADS.split())
 _SUPERSCRIPT = re.compile(r"(?<=\d)([⁺⁻]?)([⁰¹²³⁴-⁹]+)")
 _FRACTION = re.compile(r"(?<=\d)(?=[¼-¾⅐-⅞↉])")
 _THIN_SPACE = re.compile(r"(?<=\d)[\u00a0\u2009\u202f](?=\d{3}(?!\d))")
 _SPACED_GROUPS = re.compile(r"(?<![\w.,:/^'-])(?<!\d )[1-9]\d{0,2}(?: \d{3})+(?!\d| \d)")
+_APOSTROPHE = re.compile(r"(?<=n)[’ʼ＇](?=t\b)", re.IGNORECASE)
 _DASH = re.compile(r"[‐‑‒–—−﹣－](?=[$€£¥₹]?\s?[.\d])")
 _MONEY_FIRST = re.compile(
     rf"(?:\bUS)?(?P<minus>(?<![\w)\]])-)?(?:(?<!\d)(?<!\d )|(?=.\S))(?P<sign>[{_SIGNS}])\s?"
@@ -42,6 +52,7 @@ _GROUPED = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d{1,2}(?:,\d{2})+,\d{3}(?:
 _GROUPED_BY_POINTS = re.compile(r"\d{1,3}(?:\.\d{3})+,\d+|\d{1,3}(?:\.\d{3}){2,}|\d{1,3}(?:'\d{3})+,\d+")
 _DATE = re.compile(r"(\d{4})([-/.])(\d{1,2})\2(\d{1,2})")
 _DECADE = re.compile(r"[12]\d{2}0")
+_BELOW_ONE = re.compile(r"0\.\d+")
 _TIME = re.compile(r"0(\d(?::\d{2}){1,2})")
 _PLAIN = re.compile(r"-?\d+(?:\.\d+)?")
 
@@ -107,7 +118,8 @@ def _plain(text: str) -> str:
     text = _FRACTION.sub(" ", _SUPERSCRIPT.sub(lambda power: f"^{power[1]}{power[2]}", text))
     text = unicodedata.normalize("NFKC", _THIN_SPACE.sub("'", text)).translate(_SEPARATORS)
     text = "".join(_visible(char) for char in text)
-    text = _DASH.sub("-", _HALF_OF_DAY.sub(r"\1m", text))
+    text = _DASH.sub("-", _HALF_OF_DAY.sub(r"\1m", _APOSTROPHE.sub("'", text)))
+    text = _ABBREVIATION.sub(lambda letters: f"{letters[0].replace('.', '')} ", text)
     text = _SPACED_GROUPS.sub(lambda groups: groups[0].replace(" ", "'"), text)
     text = _MONEY_FIRST.sub(lambda money: f" {money['minus'] or ''}{money['number']} {money['sign']} ", text)
     return _FULL_HOUR.sub(r"\1", text)
@@ -119,31 +131,35 @@ def _visible(char: str) -> str:
 
 
 def _cut(text: str) -> list[Word]:
-    edges = _edges(text) if _IS_UNSPACED.search(text) else set()
+    begins, ends = _edges(text) if _IS_UNSPACED.search(text) else (set(), set())
+    in_chain = {at for chain in _CHAIN.finditer(text) for at in range(chain.start() + 1, chain.end())}
     found = []
     for match in _WORD.finditer(text):
         kind, raw = match.lastgroup, match[0]
         if match["letter"]:
-            found.append(Word(_fold(raw), raw, match.start() in edges, match.end() in edges))
+            found.append(Word(_fold(raw), raw, match.start() in begins, match.end() in ends))
         elif match["number"]:
             found += _number(match["number"], match["tail"])
         else:
             assert kind
-            found.append(Word(_fold(raw), raw))
+            found.append(Word(_fold(raw), raw, match.start() not in in_chain, match.end() not in in_chain))
     return found
 
 
-def _edges(text: str) -> set[int]:
-    """Where words begin and end, by ICU's dictionaries."""
-    edges, at = {0}, 0
+def _edges(text: str) -> tuple[set[int], set[int]]:
+    """Where words begin, and where they end, by ICU's dictionaries; none ends before one that makes it another's name."""
+    begins, ends, at = {0}, {0}, 0
     for segment in WordBreaker(text, "en"):
+        if segment in _IS_HEAD:
+            ends.discard(at)
         at += len(segment)
-        edges.add(at)
-    return edges
+        begins.add(at)
+        ends.add(at)
+    return begins, ends
 
 
 def _fold(text: str) -> str:
-    return unicodedata.normalize("NFKC", text.casefold())
+    return unicodedata.normalize("NFKC", text.casefold().replace("i\u0307", "i"))
 
 
 def _number(digits: str, tail: str) -> list[Word]:
@@ -172,7 +188,12 @@ def _value(digits: str) -> str:
         digits = f"{date[1]}-{int(date[3]):02}-{int(date[4]):02}"
     elif time := _TIME.fullmatch(digits):
         digits = time[1]
-    return sign + digits
+    return sign + (_trimmed(digits) if _BELOW_ONE.fullmatch(digits) else digits)
+
+
+def _trimmed(number: str) -> str:
+    """A decimal without the zeros at its end. Not for what may be a version: 3.10 is not 3.1."""
+    return number.rstrip("0").rstrip(".") if "." in number else number
 
 
 def _ordinal(number: int) -> str:
@@ -211,7 +232,7 @@ def _amounts(found: list[Word]) -> list[Word]:
         elif word.text == "per" and after and after.text == "cent":
             coming[-1] = Word("%", "%")
         elif word.text in ("percent", "pct"):
-            done.append(Word("%", word.raw))
+            coming.append(Word("%", word.raw))
         elif not number:
             done.append(word)
         elif word.text in ("degree", "degrees") and after and _UNITS.get(after.text) in ("c", "f"):
@@ -223,7 +244,9 @@ def _amounts(found: list[Word]) -> list[Word]:
         elif _SHARE.fullmatch(word.text) and number.text.removeprefix("-").isdecimal():
             done[-1] = Word(f"{number.text} {word.text}", f"{number.raw} {word.raw}")
         elif word.text in _MONEYS:
-            done[-1:] = [Word(number.text.removesuffix(".00"), number.raw), Word(_MONEYS[word.text], word.raw)]
+            done[-1:] = [Word(_trimmed(number.text), number.raw), Word(_MONEYS[word.text], word.raw)]
+        elif word.text in _UNITS or word.text == "%":
+            done[-1:] = [Word(_trimmed(number.text), number.raw), replace(word, text=_UNITS.get(word.text, "%"))]
         else:
-            done.append(replace(word, text=_UNITS.get(word.text, word.text)))
+            done.append(word)
     return done

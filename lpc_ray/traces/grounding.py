@@ -62,8 +62,9 @@ def absent(stated: Claims, source: str) -> Claims:
 
 @lru_cache(maxsize=4)
 def _numbers(source: str) -> frozenset[str]:
-    """Every amount of a source, and the parts of dates and ranges."""
-    amounts = [word.text for word in words(source) if word.is_amount]
+    """Every amount of a source, in its sentence and by itself, and the parts of dates and ranges."""
+    found = [word for word in words(source) if word.is_amount]
+    amounts = [amount.text for word in found for amount in (word, *words(word.raw))]
     return frozenset(part for amount in amounts for part in (amount, *amount.removeprefix("-").split("-")))
 
 

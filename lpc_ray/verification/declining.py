@@ -1,4 +1,4 @@
-"""Whether a reply declines to answer. English; a reply in another language counts as an answer.
+"""Whether a reply declines to answer, in English or one of the languages of `declines_elsewhere`.
 
 A reply declines when a clause of it says that the asked is not known or not in the text (`decline_wordings`), and no other
 clause answers after all: "I am not sure, but it is the chapel" is an answer.
@@ -9,6 +9,7 @@ import unicodedata
 
 from lpc_ray.model.thinking import spoken
 from lpc_ray.verification.decline_wordings import WORDINGS, spelled_out
+from lpc_ray.verification.declines_elsewhere import declines_elsewhere
 
 _READ = 1000  # characters of a clause
 _SHORT = 3  # words: no clause, but a bare answer
@@ -89,7 +90,10 @@ def abstains(reply: str) -> bool:
 
     What is thought before the answer (`lpc_ray.model.thinking`) is no part of a reply.
     """
-    clauses = _clauses(_plain(spoken(reply)))
+    plain = _plain(spoken(reply))
+    if declines_elsewhere(plain):
+        return True
+    clauses = _clauses(plain)
     kinds = [_kind(clause) for _, clause in clauses]
     if "decline" not in kinds and "narrow" not in kinds:
         return False

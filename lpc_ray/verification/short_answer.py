@@ -1,5 +1,6 @@
 """Short answers: a reply passes when an accepted form occurs in it, both normalised."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,14 @@ from lpc_ray.sources.text import read_rows
 from lpc_ray.sources.words import Word, words
 from lpc_ray.verification.base import Benchmark, Examination, judged, rows_of
 
-SCORER = "short_answer/4"
+SCORER = "short_answer/5"
 _ARTICLES = {"a", "an", "the"}
+# What Korean writes at the end of a word to say its part in the sentence.
+_PARTICLES = re.compile(
+    "은|는|이|가|을|를|에|의|와|과|도|만|로|으로|에서|에게|께|한테|부터|까지|처럼|보다|이나|나|에는|에도|에서는|에서도|으로는|로는|이며|며|이고|고|"
+    "인|인데|이라고|라고|이라는|라는|이다|다|입니다|이에요|예요|이었다|였다|이었습니다|였습니다|이요|요"
+)
+_HANGUL = re.compile(r"[가-힣]$")
 
 
 def normalise(text: str) -> list[str]:
@@ -24,7 +31,8 @@ def normalise(text: str) -> list[str]:
 def is_answered(reply: str, answers: tuple[str, ...]) -> bool:
     """Whether the words of an accepted form stand together, in order, in what the reply says, but for articles between them.
 
-    In a script without spaces they also begin and end where a word of the reply does.
+    In a script without spaces, and in a chain of hyphens, they also begin and end where a word of the reply does; a Korean
+    one may end in a particle.
     """
     said, forms = words(spoken(reply)), [form for answer in answers if (form := _form(answer))]
     return any(_stands_at(start, form, said) for form in forms for start in range(len(said)))
@@ -43,13 +51,20 @@ def _form(answer: str) -> list[str]:
 
 def _stands_at(start: int, form: list[str], said: list[Word]) -> bool:
     at = start
-    for word in form:
+    for number, word in enumerate(form):
         while at < len(said) and said[at].text != word and said[at].text in _ARTICLES and at > start:
             at += 1
-        if at == len(said) or said[at].text != word:
+        is_last = number == len(form) - 1
+        if at == len(said) or not (said[at].text == word or is_last and _is_marked(said[at].text, word)):
             return False
         at += 1
     return said[start].begins and said[at - 1].ends
+
+
+def _is_marked(said: str, word: str) -> bool:
+    """Whether `said` is a Korean `word` with a particle or a copula at its end."""
+    is_longer = said.startswith(word) and _HANGUL.search(word)
+    return bool(is_longer) and _PARTICLES.fullmatch(said[len(word) :]) is not None
 
 
 class Settings(Strict):

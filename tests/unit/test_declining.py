@@ -17,6 +17,7 @@ from lpc_ray.verification.declining import abstains
 from lpc_ray.verification.off_source import OffSourceBenchmark
 from lpc_ray.verification.sandbox.program import program_in
 from lpc_ray.verification.scoring import short_answer
+from tests import declining_elsewhere
 from tests.declining import ASSERTIONS, DECLINES
 from tests.replies import Scripted, reply
 
@@ -25,6 +26,16 @@ from tests.replies import Scripted, reply
 def test_declines_are_told_from_assertions(written):
     assert [text for text in DECLINES if not abstains(written(text))] == []
     assert [text for text in ASSERTIONS if abstains(written(text))] == []
+
+
+@pytest.mark.parametrize("language", declining_elsewhere.DECLINES)
+def test_declines_in_other_languages_are_told_from_assertions(language):
+    declines, assertions = (
+        declining_elsewhere.lines(texts[language])
+        for texts in (declining_elsewhere.DECLINES, declining_elsewhere.ASSERTIONS)
+    )
+    assert [text for text in declines if not abstains(text)] == []
+    assert [text for text in assertions if abstains(text)] == []
 
 
 @pytest.mark.parametrize("text", ["", " \n", "...", "?"])
@@ -41,6 +52,9 @@ def test_silence_is_no_decline(text):
         "you cannot tell the " * 9_000,
         "but it " * 9_000,
         "no a " * 40_000,
+        "je n'ai pas d'" + "une d'" * 20_000,
+        "no tengo " + "de " * 40_000,
+        "das kann ich " + "so " * 40_000,
     ],
 )
 def test_a_long_reply_is_read_in_a_moment(text):

@@ -4,7 +4,7 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.stats import entropy
 
@@ -57,6 +57,8 @@ def test_a_number_is_looked_up_as_a_number(text, source, missing):
     assert absent(claims(text), source).numbers == missing
 
 
+@example("1;000/0")
+@example("1.0%")
 @given(st.text(max_size=200) | st.text("0123456789 .,-/$%m", max_size=12))
 def test_a_text_is_grounded_in_itself(text):
     missing = absent(claims(text), text)

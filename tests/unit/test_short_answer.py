@@ -140,6 +140,16 @@ SAME = [
     ("\u200fשלום\u200f", "שלום"),
     ("ﬁre", "fire"),
     ("ｶﾀｶﾅ", "カタカナ"),
+    ("0.50", "0.5"),
+    ("2.50 kg", "2.5kg"),
+    ("10.0 km", "10 km"),
+    ("2.50%", "2.5 percent"),
+    ("$5.50", "5.5 dollars"),
+    ("U.S.", "US"),
+    ("the U.S.A.", "USA"),
+    ("don’t", "don't"),
+    ("state-of-the-art", "state of the art"),
+    ("İstanbul", "istanbul"),
 ]
 
 
@@ -194,6 +204,15 @@ OTHER = [
     ("30 seconds", "2nd"),
     ("cafe", "café"),
     ("nine", "9"),
+    ("0.05", "0.5"),
+    ("100 km", "10 km"),
+    ("3.10", "3.1"),
+    ("the U.S.", "USA"),
+    ("a state-of-the-art lab", "art"),
+    ("his mother-in-law", "mother"),
+    ("don't", "don"),
+    ("x_y", "x"),
+    ("x_y", "y"),
 ]
 
 
@@ -234,6 +253,18 @@ def test_another_amount_is_another_answer(said, answer):
         ("这里有127天假。", "27天", False),
         ("「灯塔」", "灯塔", True),
         ("海上", "海", False),
+        ("首都是北京大学", "北京", False),
+        ("他在北京大学读书", "北京大学", True),
+        ("上海银行", "上海", False),
+        ("北京举办了奥运会", "北京", True),
+        ("東京駅で会う", "東京", False),
+        ("東京で会う", "東京", True),
+        ("서울에 있습니다", "서울", True),
+        ("답은 서울입니다.", "서울", True),
+        ("도서관은 등대에 있다", "등대", True),
+        ("서울대학교", "서울", False),
+        ("서울역에서 만나요", "서울", False),
+        ("서울 사람", "서울", True),
         ("ห้องแผนที่อยู่ชั้นสอง", "ห้องแผนที่", True),
     ],
 )

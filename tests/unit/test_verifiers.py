@@ -270,7 +270,7 @@ def test_short_answers_keep_their_protocol(tmp_path):
     path.write_text("\n".join(map(json.dumps, rows)))
     benchmark = build_benchmark(VerificationRecipe(cases=str(path)))
     cases = [[row["id"], row["question"], row["answers"], row["split"]] for row in rows]
-    assert protocol_of(benchmark, "", 24, {"id": "m"}) == digest_of("short_answer/4", cases, "", 24, {"id": "m"})
+    assert protocol_of(benchmark, "", 24, {"id": "m"}) == digest_of("short_answer/5", cases, "", 24, {"id": "m"})
 
 
 def test_a_prefix_gets_exactly_the_prompt_of_the_bare_model(tmp_path, gsm8k_file):
