@@ -68,10 +68,12 @@ class Killer:
 
     async def kill(self, clients: Clients, every: float, seed: int) -> None:
         choice, names = random.Random(seed), ["EngineCore", "ServeReplica:lpc_ray:prefixes"]
-        while not clients.is_over:
-            await asyncio.sleep(every)
-            if clients.is_over:
-                return
+        while True:
+            next_at = time.monotonic() + every
+            while time.monotonic() < next_at:
+                await asyncio.sleep(1)
+                if clients.is_over:
+                    return
             name = names[0]
             names.reverse()
             victim = choice.choice(processes(self._server, name))
