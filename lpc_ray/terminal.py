@@ -43,8 +43,10 @@ def uninterrupted() -> Iterator[None]:
 
 
 @contextmanager
-def exit_on_error() -> Iterator[None]:
+def exit_on_error(interrupted: str = INTERRUPTED) -> Iterator[None]:
     """End the program with 2 and one line for an error of the user's, and as Ctrl-C does on a signal to terminate.
+
+    interrupted: the line to say then.
 
     What the terminal's encoding lacks is printed as escapes; a reader of the output that has had enough ends the program, and
     so does, in one line, an output that takes no more.
@@ -74,7 +76,7 @@ def exit_on_error() -> Iterator[None]:
         print(f"error: standard output: {refusal}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        print(INTERRUPTED, file=sys.stderr)
+        print(interrupted, file=sys.stderr)
         sys.exit(130)
 
 

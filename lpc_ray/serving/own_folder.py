@@ -49,7 +49,25 @@ def own_folder(configured: str | None, name: str) -> Path:
     """
     check_root(configured)
     root = check_root(configured, make=True)
-    with _explained(root), open(root / "guard", "w") as guard:
+    with _explained(root), _guarded(root):
+        lock = open(root / f"{name}.lock", "w")  # noqa: SIM115
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _LOCKS.append(lock)
+    return root / name
+
+
+def remove_ownerless(configured: str | None) -> None:
+    """Remove the folders whose owner is dead. Raises: as `check_root`."""
+    root = check_root(configured)
+    if root.exists():
+        with _explained(root), _guarded(root):
+            pass
+
+
+@contextmanager
+def _guarded(root: Path) -> Iterator[None]:
+    """Alone among those who make folders here; those whose owner is dead are removed first."""
+    with open(root / "guard", "w") as guard:
         fcntl.flock(guard, fcntl.LOCK_EX)
         for path in root.glob("*.lock"):
             with open(path) as lock:
@@ -59,10 +77,7 @@ def own_folder(configured: str | None, name: str) -> Path:
                     continue
                 shutil.rmtree(path.with_suffix(""), ignore_errors=True)
                 path.unlink()
-        lock = open(root / f"{name}.lock", "w")  # noqa: SIM115
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        _LOCKS.append(lock)
-    return root / name
+        yield
 
 
 @contextmanager

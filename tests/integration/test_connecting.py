@@ -2,6 +2,7 @@
 
 import os
 import re
+import resource
 import socket
 import subprocess
 import sys
@@ -154,3 +155,17 @@ def test_a_job_whose_server_is_dead_is_one_line_and_writes_nothing(tmp_path, clo
     assert result.returncode == 2 and not (tmp_path / "runs").exists()
     (line,) = result.stderr.splitlines()
     assert line.startswith(f"error: {where} ") and "Connection refused" in line
+
+
+def test_a_limit_of_open_files_is_raised_or_refused_at_once(monkeypatch):
+    """Ray's processes wait for each other in silence where they may open too few."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
+        cluster.check_open_files()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (cluster.OPEN_FILES, limits[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (64, 64))
+    with pytest.raises(ClusterError, match=r"^ulimit -n: got at most 64 open files, wanted 1024 for Ray$"):
+        cluster.check_open_files()

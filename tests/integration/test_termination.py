@@ -11,6 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.shared_memory import segments_of
+
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import sys
@@ -225,3 +227,72 @@ def test_processes_that_do_not_listen_are_ended_and_what_they_share_is_unlinked(
     assert job.returncode == 0, job.stderr
     names, left = job.stdout.splitlines()
     assert len(names.split()) == 2 and left == "[]"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "number", "whom"),
+    [
+        (1, signal.SIGINT, "group"),
+        (8, signal.SIGTERM, "server"),
+        (16, signal.SIGTERM, "group"),
+        (24, signal.SIGINT, "group"),
+    ],
+)
+def test_a_signal_while_a_server_starts_is_one_line_and_leaves_nothing(tmp_path, seconds, number, whom):
+    arguments = [f"artifacts={tmp_path}/artifacts", f"host_tier={tmp_path}/tier", "--port", "8391"]
+    server = started("-m", "serve.app", *arguments)
+    time.sleep(seconds)
+    children = below(server)
+    segments = segments_of(server.pid)
+    (os.killpg if whom == "group" else os.kill)(server.pid, number)
+    output = ended(server, children, 30)
+    assert server.returncode == 130 and output[-1] == "interrupted: the server had not started"
+    assert not [line for line in output[:-1] if "Traceback" in line or "failed" in line]
+    assert not {path for path in segments if path.exists()} and not list((tmp_path / "tier").glob("*.lock"))
+
+
+SHARING = """
+import os
+import subprocess
+import sys
+from multiprocessing.shared_memory import SharedMemory
+
+from lpc_ray.adapters.segments import Segments
+
+CHILD = '''
+import sys
+from multiprocessing import resource_tracker
+from multiprocessing.shared_memory import SharedMemory
+
+segment = SharedMemory(create=True, size=4096)
+resource_tracker.unregister(segment._name, "shared_memory")  # as if who would unlink it had been killed as well
+print(segment.name, flush=True)
+sys.stdin.read()
+'''
+child = subprocess.Popen([sys.executable, "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+name, own = child.stdout.readline().strip(), SharedMemory(create=True, size=4096)
+segments = Segments()
+segments.look()
+child.kill()
+child.wait()
+print(os.path.exists(f"/dev/shm/{name}"))
+segments.sweep()
+print(os.path.exists(f"/dev/shm/{name}"), os.path.exists(f"/dev/shm/{own.name}"))
+own.close()
+own.unlink()
+"""
+
+
+def test_what_killed_processes_shared_is_unlinked_and_what_others_share_is_not(tmp_path):
+    program = tmp_path / "sharing.py"
+    program.write_text(SHARING)
+    done = subprocess.run(
+        [sys.executable, str(program)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["True", "False", "True"]

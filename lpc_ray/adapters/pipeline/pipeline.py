@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from lpc_ray.adapters.pipeline.context import RunContext
 from lpc_ray.adapters.pipeline.stage import Stage
 from lpc_ray.adapters.ray.cluster import check_cluster, connect, leave
+from lpc_ray.adapters.segments import Segments
 from lpc_ray.config.job import JobConfig
 from lpc_ray.errors import DataError
 from lpc_ray.run.baselines import baseline_records
@@ -16,9 +17,10 @@ from lpc_ray.run.plan import Plan, make_plan
 from lpc_ray.run.records import arm_record, verifier
 from lpc_ray.storage import Store
 from lpc_ray.suite.suite import TaskResults
-from lpc_ray.terminal import Console, uninterrupted
+from lpc_ray.terminal import Console, repeated, uninterrupted
 
 SECONDS_OF_SILENCE = 20
+_LOOK_SECONDS = 1
 
 
 def run_stages(plan: Plan, run: RunFolder, stages: Sequence[Stage]) -> None:
@@ -32,11 +34,12 @@ def run_stages(plan: Plan, run: RunFolder, stages: Sequence[Stage]) -> None:
         raise DataError(f"{run}: got an empty or missing folder, wanted a run")
     if needs_ray:
         check_cluster("cluster.address", plan.config.cluster.address)
-    context = RunContext(plan, run, console)
+    context, segments = RunContext(plan, run, console), Segments()
     try:
         if needs_ray:
             connect(plan)
-        with console.kept_alive(context.machines.news, SECONDS_OF_SILENCE):
+        news = console.kept_alive(context.machines.news, SECONDS_OF_SILENCE)
+        with news, repeated(segments.look, _LOOK_SECONDS):
             for stage in stages:
                 if stage.prepare is not None:
                     stage.prepare(context)
@@ -44,8 +47,10 @@ def run_stages(plan: Plan, run: RunFolder, stages: Sequence[Stage]) -> None:
                 stage(context)
     finally:
         with uninterrupted():
+            segments.look()
             context.machines.stop()
             leave()
+            segments.sweep()
 
 
 def carry_out(job: JobConfig, store: Store, stages: Sequence[Stage], unsandboxed: bool) -> TaskResults:

@@ -3,6 +3,7 @@
 import logging
 import os
 import re
+import resource
 import signal
 import threading
 from typing import Any
@@ -18,6 +19,7 @@ from lpc_ray.errors import ClusterError, ConfigError
 from lpc_ray.run.plan import Plan
 
 ANSWER_SECONDS = 10
+OPEN_FILES = 1024
 DATA_SECONDS = 15
 _ADDRESS_VARIABLE = "RAY_ADDRESS"
 _HOST_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s/:]+):(?P<port>[0-9]{1,5})")
@@ -29,21 +31,10 @@ def connect(plan: Plan) -> None:
     Raises: ClusterError for a cluster that cannot be joined or a Ray that does not start, ConfigError for more CPUs than the
     machine has.
     """
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # Ray Data's actor pool alarms a reader at every start
     os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")  # Tune's waits for the trial in progress, which waits on
-    auto_init_hook.enable_auto_connect = (
-        False  # a late call of a thread would start another Ray after the end of this one
-    )
     cluster = plan.config.cluster
-    address = check_cluster("cluster.address", cluster.address)
-    quiet = {"log_to_driver": False, "logging_level": "ERROR"}
-    if address:
-        _start_ray(f"a cluster at {address}", address=address, **quiet)
-    else:
-        local = {"num_cpus": cluster.local_cpus, "include_dashboard": True}
-        _start_ray("a local Ray", address="local", **local, **quiet)
+    if join("cluster.address", cluster.address, cluster.local_cpus) is None:
         has = ray.cluster_resources()["CPU"]
         for name, cpus in (("engine", cluster.engine.cpus), ("training", cluster.training.cpus)):
             if cpus > has:
@@ -52,8 +43,27 @@ def connect(plan: Plan) -> None:
     logging.getLogger("ray.data").setLevel(logging.ERROR)
 
 
+def join(where: str, address: str | None, local_cpus: int | None = None) -> str | None:
+    """Join the cluster at `address` or RAY_ADDRESS, else start a Ray on this machine; HOST:PORT of the cluster, None for the
+    latter. where: as `check_cluster` takes it. Raises: ClusterError.
+    """
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # Ray Data's actor pool alarms a reader at every start
+    auto_init_hook.enable_auto_connect = (
+        False  # a late call of a thread would start another Ray after the end of this one
+    )
+    check_open_files()
+    found = check_cluster(where, address)
+    quiet = {"log_to_driver": False, "logging_level": "ERROR"}
+    if found:
+        _start_ray(f"a cluster at {found}", address=found, **quiet)
+    else:
+        _start_ray("a local Ray", address="local", num_cpus=local_cpus, include_dashboard=True, **quiet)
+    return found
+
+
 def leave() -> None:
-    """Leave the cluster, and end a Ray of the job's own; nothing is done where none was joined.
+    """Leave the cluster, and end a Ray of this program's own; nothing is done where none was joined.
 
     Ray Data's threads, which outlive an interrupted dataset for a moment, are waited for up to `DATA_SECONDS`: a call of theirs
     that meets Ray's end may end this process.
@@ -86,6 +96,19 @@ def check_cluster(where: str, address: str | None) -> str | None:
     if reason is not None:
         raise ClusterError(f"{named}: got {reason}, wanted a Ray cluster's head at {host_port}")
     return host_port
+
+
+def check_open_files() -> None:
+    """Raise this process's limit of open files to what Ray needs; its processes would wait for each other in silence.
+
+    Raises: ClusterError where the system does not let it.
+    """
+    limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY or limit >= OPEN_FILES:
+        return
+    if most != resource.RLIM_INFINITY and most < OPEN_FILES:
+        raise ClusterError(f"ulimit -n: got at most {most} open files, wanted {OPEN_FILES} for Ray")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, most))
 
 
 def _why_silent(host_port: str) -> str | None:

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import logging
 import os
 import signal
 import ssl
@@ -18,13 +19,14 @@ from lpc_ray.home import settle
 from lpc_ray.report.files import REPORT
 from lpc_ray.run.folder import RunFolder
 from lpc_ray.serving.doors import ADMIN_KEY_FILE, admin_key
-from lpc_ray.serving.own_folder import check_root
+from lpc_ray.serving.own_folder import check_root, remove_ownerless
 from lpc_ray.serving.settings import ServerSettings, server_settings
 from lpc_ray.serving.tenants import Keys
 from lpc_ray.storage import Store
-from lpc_ray.terminal import Parser, exit_on_error, uninterrupted
+from lpc_ray.terminal import Parser, exit_on_error, repeated, uninterrupted
 
 APP = "lpc_ray"
+_LOOK_SECONDS = 0.5
 DIRECT_STREAMING = "RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING"
 
 
@@ -167,7 +169,7 @@ def main(config: Path, description: str | None) -> None:
     parser.add_argument("--tls-key", help="private key file of the certificate")
     parser.add_argument("setting", nargs="*", help="any field of the settings, such as replicas=2")
     options = parser.parse_intermixed_args()
-    with exit_on_error():
+    with exit_on_error("interrupted: the server had not started"):
         if moved := settle():
             print(moved, flush=True)
         _serve(options, config)
@@ -184,12 +186,17 @@ def _serve(options: argparse.Namespace, config: Path) -> None:
     tls = _tls(options.tls_cert, options.tls_key)
     from ray import serve
 
-    from lpc_ray.adapters.ray.cluster import check_cluster
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)
+    from lpc_ray.adapters.ray.cluster import join, leave
+    from lpc_ray.adapters.segments import Segments
 
-    check_cluster("RAY_ADDRESS", None)
-    serve.start(http_options={"host": options.host, "port": options.port, **tls})
+    segments, cluster = Segments(), None
     try:
-        serve.run(build(settings.model_dump()), name=APP)
+        with repeated(segments.look, _LOOK_SECONDS):
+            cluster = join("RAY_ADDRESS", None)
+            serve.start(http_options={"host": options.host, "port": options.port, **tls})
+            serve.run(build(settings.model_dump()), name=APP)
         where = f"http{'s' if tls else ''}://{options.host}:{options.port}"
         whom = "" if settings.keys else " (this machine only: no key file)"
         print(f"serving {settings.served_name} at {where}{whom}", flush=True)
@@ -202,7 +209,13 @@ def _serve(options: argparse.Namespace, config: Path) -> None:
         serve.get_app_handle(APP).drain.remote().result()
     finally:
         with uninterrupted():
-            serve.shutdown()
+            segments.look()
+            if cluster:  # a Ray of its own ends as a whole
+                serve.shutdown()
+            leave()
+            segments.sweep()
+            if cluster is None:
+                remove_ownerless(settings.host_tier)
 
 
 def _tls(certificate: str | None, key: str | None) -> dict[str, str]:

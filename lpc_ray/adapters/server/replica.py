@@ -17,7 +17,7 @@ from ray.serve.llm.deployment import LLMServer
 from lpc_ray.adapters.server.metering import new_meter, watch
 from lpc_ray.adapters.server.responses import unavailable
 from lpc_ray.adapters.server.source import ArtifactSource
-from lpc_ray.adapters.vllm.ending import end_engine
+from lpc_ray.adapters.vllm.ending import end_engine, unlink_queues
 from lpc_ray.adapters.vllm.front import Front, corrected, corrected_answer
 from lpc_ray.errors import ArtifactError, LPCError
 from lpc_ray.model.embedded import resolve_model
@@ -52,6 +52,7 @@ class PrefixServer(LLMServer):
         self._host = HostTier(folder, settings.host_tier_bytes, self._source, on_change=self._advertise)
         self._proven: set[str] = set()
         await super().__init__(llm_config)
+        unlink_queues()
         from lpc_ray.adapters.vllm.connector import DEVICE_COUNTS
 
         self._device_counts = DEVICE_COUNTS

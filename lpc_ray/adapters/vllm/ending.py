@@ -13,7 +13,18 @@ from typing import Any
 
 import psutil
 
+from lpc_ray.adapters.segments import mapped_below
+
 STOP_SECONDS = 5
+
+
+def unlink_queues() -> None:
+    """Unlink the queues that vLLM's processes below this one share. To be called once all of them have started.
+
+    Who has mapped a queue keeps it; so however they end, nothing is left.
+    """
+    for segment in mapped_below():
+        segment.unlink(missing_ok=True)
 
 
 def end_engine(engine: Any, others: Collection[BaseProcess] = ()) -> None:

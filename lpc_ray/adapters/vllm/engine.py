@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from lpc_ray.adapters.vllm.ending import end_engine
+from lpc_ray.adapters.vllm.ending import end_engine, unlink_queues
 from lpc_ray.artifacts.store import read_manifest
 from lpc_ray.errors import ArtifactError, ConfigError, DataError
 from lpc_ray.model.chat import ChatRenderer, PromptFormat
@@ -105,6 +105,7 @@ class VLLMEngine:
         except (ValueError, TypeError, OSError) as error:
             reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else " ".join(str(error).split())
             raise ConfigError(f"vLLM cannot start with model {settings.model!r}: {reason}") from error
+        unlink_queues()
         prompt = PromptFormat(thinking=settings.thinking, date=settings.date)
         self._chat = ChatRenderer(settings.model, settings.revision, prompt)
         self._num_tokens = self._engine.model_config.get_vocab_size()
