@@ -7,14 +7,30 @@ for it, and checked before anything is evicted for it.
 import asyncio
 import shutil
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
+from lpc_ray.serving.refusal import Refusal
 from lpc_ray.serving.shelf import Resident, Shelf, Staged, TierCounts
 from lpc_ray.serving.staging import Source, Staging
 
 CONCURRENT_LOADS = 2
+
+
+class Lease(dict[str, Path]):
+    """Digest → folder of prefixes that are resident and safe from eviction until it ends; what has a file open may read on."""
+
+    def __init__(self, folders: dict[str, Path], release: Callable[[], Awaitable[None]]):
+        super().__init__(folders)
+        self._release: Callable[[], Awaitable[None]] | None = release
+
+    async def end(self) -> None:
+        """Does nothing the second time."""
+        release, self._release = self._release, None
+        if release is not None:
+            await release()
 
 
 class HostTier:
@@ -22,8 +38,9 @@ class HostTier:
 
     limit_bytes bounds what is resident, and so does the room there is at the start; two loads in progress may stand beside it
     until they are installed, and the spare of the next. Where the file system is full nevertheless, idle prefixes go.
-    patience_seconds: how long requests for resident prefixes may overtake one that waits for room.
-    on_change: called after a prefix came or went.
+    A load that needs room chooses what is to leave, least recently used first, and waits for its users, room_seconds at most;
+    requests for anything else go on, and those for what leaves come after it. wait_seconds: how long a request waits for its
+    prefixes in all. on_change: called after a prefix came or went.
     """
 
     def __init__(
@@ -31,12 +48,13 @@ class HostTier:
         folder: Path,
         limit_bytes: int,
         source: Source,
-        patience_seconds: float = 0.5,
+        room_seconds: float = 10,
+        wait_seconds: float = 60,
         clock: Callable[[], float] = time.time,
         on_change: Callable[[], None] = lambda: None,
     ):
         self._shelf = Shelf(folder, limit_bytes, clock, on_change)
-        self._source, self._patience = source, patience_seconds
+        self._source, self._room_seconds, self._wait_seconds = source, room_seconds, wait_seconds
         self._loads: dict[str, asyncio.Task[None]] = {}
         self._releases: set[asyncio.Future[None]] = set()
         self._load_slots = asyncio.Semaphore(CONCURRENT_LOADS)
@@ -44,7 +62,7 @@ class HostTier:
         self._composing = asyncio.Lock()
         self._changed = asyncio.Condition()
         self._staging = Staging(self._shelf, source, clock, self._changed)
-        self._waiting_since: float | None = None
+        self._leaving: set[str] = set()
 
     @property
     def limit_bytes(self) -> int:
@@ -63,27 +81,33 @@ class HostTier:
         return dict(self._shelf.residents)
 
     @asynccontextmanager
-    async def lease(self, digests: Iterable[str]) -> AsyncIterator[dict[str, Path]]:
-        """Digest → folder of each prefix, all resident and safe from eviction until the block ends.
+    async def lease(self, digests: Iterable[str]) -> AsyncIterator[Lease]:
+        """The prefixes, all resident until the block or the lease ends.
 
-        Raises: what the source raises; Refusal 503 when the prefixes cannot fit beside the pinned ones, or on the file system.
+        Raises: what the source raises; Refusal 503 when the prefixes cannot fit beside the pinned ones, or on the file system,
+        or are not there in time.
         """
         wanted = tuple(dict.fromkeys(digests))
-        if not wanted:
-            yield {}
-            return
-        await self._wait_for_overdue_load()
-        if len(wanted) == 1:
-            await self._hold_one(wanted[0])
-        else:
-            async with self._composing:
-                await self._hold_together(wanted)
+        try:
+            async with asyncio.timeout(self._wait_seconds):
+                await self._hold(wanted)
+        except TimeoutError:
+            message = f"the prefixes were not loaded within {self._wait_seconds:g} s"
+            raise Refusal(503, "prefix_loading", message, retry_after=5) from None
         for digest in wanted:
             self._shelf.touch(digest)
+        lease = Lease({digest: self._shelf.folder / digest for digest in wanted}, partial(self._release, wanted))
         try:
-            yield {digest: self._shelf.folder / digest for digest in wanted}
+            yield lease
         finally:
-            await self._release(wanted)
+            await lease.end()
+
+    async def _hold(self, wanted: tuple[str, ...]) -> None:
+        if len(wanted) == 1:
+            await self._hold_one(wanted[0])
+        elif wanted:
+            async with self._composing:
+                await self._hold_together(wanted)
 
     async def pin(self, digest: str) -> None:
         """Bring `digest` in and keep it. Raises: as `lease`."""
@@ -102,6 +126,7 @@ class HostTier:
             await self._release(())
 
     async def _hold_one(self, digest: str) -> None:
+        await self._until_none_leaves((digest,))
         self._shelf.held[digest] += 1  # so that it cannot be evicted once it is there
         self._shelf.count(digest)
         try:
@@ -116,6 +141,7 @@ class HostTier:
         await self._check_fit(wanted)
         for digest in wanted:
             self._shelf.count(digest)
+        await self._until_none_leaves(wanted)
         while missing := tuple(digest for digest in wanted if digest not in self._shelf):
             loading = [self._loads[digest] for digest in missing if digest in self._loads]
             if loading:
@@ -177,23 +203,32 @@ class HostTier:
                 shutil.rmtree(path, ignore_errors=True)
 
     async def _make_room(self, staged: Staged, kept: set[str]) -> None:
-        """Wait until what is staged fits, then evict for it, never any of `kept`."""
-        self._waiting_since = time.monotonic()
+        """Choose what leaves for what is staged, never any of `kept`, and evict it once its users have it no more.
+
+        Raises: Refusal 503 when they have it for too long.
+        """
         async with self._changed:
             try:
-                while (victims := self._shelf.victims(staged, kept)) is None:
-                    self._shelf.refuse_if_never(sum(resident.num_bytes for _, resident in staged.values()), kept)
-                    await self._changed.wait()
+                async with asyncio.timeout(self._room_seconds):
+                    while (leaving := self._shelf.leaving(staged, kept)) is None or any(
+                        self._shelf.held[digest] > 0 for digest in leaving
+                    ):
+                        self._shelf.refuse_if_never(sum(resident.num_bytes for _, resident in staged.values()), kept)
+                        self._leaving = set(leaving or ())
+                        await self._changed.wait()
+            except TimeoutError:
+                message = f"no room was free in the host tier within {self._room_seconds:g} s"
+                raise Refusal(503, "host_tier_busy", message, retry_after=2) from None
             finally:
-                self._waiting_since = None
+                self._leaving = set()
                 self._changed.notify_all()
-        for victim in victims:
-            self._shelf.evict(victim)
+            for digest in leaving:
+                self._shelf.evict(digest)
 
-    async def _wait_for_overdue_load(self) -> None:
-        """Return once no load has waited for room longer than the patience."""
+    async def _until_none_leaves(self, digests: tuple[str, ...]) -> None:
+        """Return once none of `digests` is about to be evicted."""
         async with self._changed:
-            while self._waiting_since is not None and time.monotonic() - self._waiting_since > self._patience:
+            while not self._leaving.isdisjoint(digests):
                 await self._changed.wait()
 
     async def _check_fit(self, wanted: tuple[str, ...]) -> None:

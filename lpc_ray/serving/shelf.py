@@ -81,17 +81,24 @@ class Shelf:
         for digest in [digest for digest in self.doomed if self.held[digest] <= 0]:
             self.evict(digest)
 
-    def victims(self, staged: Staged, kept: Set[str]) -> list[str] | None:
-        """The prefixes to evict for what is staged, oldest first and never any of `kept`; None when users must end first."""
+    def leaving(self, staged: Staged, kept: Set[str]) -> list[str] | None:
+        """What is to leave for what is staged: the idle, oldest first; where these are not enough, what is in use too, oldest
+        first, and of the idle only those still needed. Never what is pinned or of `kept`; None when all would not be enough.
+        """
         new = sum(resident.num_bytes for digest, (_, resident) in staged.items() if digest not in self)
         excess = self.resident_bytes + new - self.limit_bytes
         found = []
-        for digest, resident in self.residents.items():
+        for digest in sorted(self.residents, key=lambda digest: self.held[digest] > 0):  # keeps the order within each
             if excess <= 0:
                 break
-            if self._is_idle(digest, kept):
+            if digest not in self.pinned | kept:
                 found.append(digest)
-                excess -= resident.num_bytes
+                excess -= self.residents[digest].num_bytes
+        if any(self.held[digest] > 0 for digest in found):
+            for digest in reversed(found.copy()):
+                if self.residents[digest].num_bytes + excess <= 0:
+                    found.remove(digest)
+                    excess += self.residents[digest].num_bytes
         return found if excess <= 0 else None
 
     def oldest_idle(self, kept: Set[str]) -> str | None:

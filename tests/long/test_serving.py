@@ -156,6 +156,23 @@ async def _streamed(client, handle, prompt, max_tokens):
     return [chunk async for chunk in await _chat(client, handle, prompt, max_tokens=max_tokens, **options)]
 
 
+def test_a_cold_prefix_does_not_wait_for_long_replies(url, client, wanted):
+    """The tier has room for three prefixes, and three that are read stay so; a fourth comes and answers while they go on."""
+
+    async def ask():
+        asynchronous = _client(url, kind=openai.AsyncOpenAI)
+        options = {"stream": True, "max_tokens": 200, "extra_body": {"ignore_eos": True}}
+        streams = [await _chat(asynchronous, handle, TELL, **options) for handle in WARM]
+        for stream in streams:
+            await anext(stream)
+        cold = await _chat(asynchronous, "fact-blue", QUESTION, max_tokens=6)
+        return cold, [[chunk async for chunk in stream] for stream in streams]
+
+    cold, rest = asyncio.run(ask())
+    assert _text(cold) == wanted["fact-blue", QUESTION][0]
+    assert min(map(len, rest)) > 1  # each had more to say when the cold one had answered
+
+
 def test_first_k_is_the_same_text_in_the_prompt(client, oracle, wanted):
     text, logprobs = wanted["text", TEXTS[0]]
     prompt = oracle.encode(TEXTS[0])

@@ -163,7 +163,7 @@ def test_a_dropped_prefix_stays_until_its_last_request_ends(tmp_path):
 
 def test_a_request_that_waits_for_room_is_not_overtaken_for_ever(tmp_path):
     async def scenario():
-        tier = HostTier(tmp_path / "host", LIMIT, Files(), patience_seconds=0.05)
+        tier = HostTier(tmp_path / "host", LIMIT, Files())
         stop = asyncio.Event()
 
         async def keep_busy(offset):
@@ -180,9 +180,60 @@ def test_a_request_that_waits_for_room_is_not_overtaken_for_ever(tmp_path):
     _run(scenario())
 
 
+def test_a_load_that_waits_for_room_stops_nobody_and_not_for_ever(tmp_path):
+    """Room for a and c; d needs c's. Requests for a go on, those for c come after d; when c stays in use, d is refused."""
+
+    async def scenario():
+        tier = HostTier(tmp_path / "host", LIMIT, Files(), room_seconds=0.3)
+        await _use(tier, ["a"])
+        async with tier.lease(["c"]):
+            waiting = []
+            for digest in "dc":
+                waiting.append(asyncio.create_task(_use(tier, [digest])))
+                await asyncio.sleep(0.05)
+            for _ in range(20):
+                await _use(tier, ["a"])
+            assert not any(task.done() for task in waiting)
+            with pytest.raises(Refusal, match="no room was free in the host tier within 0.3 s") as caught:
+                await waiting[0]
+            assert (caught.value.status, caught.value.code, caught.value.retry_after) == (503, "host_tier_busy", 2)
+            await waiting[1]
+        await _use(tier, ["d"])
+        assert set(tier.residents()) == {"d"}
+
+    _run(scenario())
+
+
+def test_a_lease_that_has_ended_lets_go_and_what_is_open_can_be_read(tmp_path):
+    async def scenario():
+        tier = HostTier(tmp_path / "host", LIMIT, Files())
+        async with tier.lease(["c"]) as lease:
+            with open(lease["c"] / "data", "rb") as file:
+                await lease.end()
+                await lease.end()
+                await _use(tier, ["d"])
+                assert list(tier.residents()) == ["d"] and file.read() == b"c" * 30
+        await _use(tier, ["c"])
+        assert list(tier.residents()) == ["c"]
+
+    _run(scenario())
+
+
+def test_a_request_waits_for_its_prefix_so_long_and_the_load_goes_on(tmp_path):
+    async def scenario():
+        tier = HostTier(tmp_path / "host", LIMIT, Files(seconds=0.4), wait_seconds=0.1)
+        with pytest.raises(Refusal, match=r"the prefixes were not loaded within 0\.1 s") as caught:
+            await _use(tier, ["a"])
+        assert (caught.value.status, caught.value.code, caught.value.retry_after) == (503, "prefix_loading", 5)
+        await asyncio.sleep(0.5)
+        await _use(tier, ["a"])
+
+    _run(scenario())
+
+
 def test_two_that_need_each_others_room_do_not_wait_for_ever(tmp_path):
     async def scenario():
-        tier = HostTier(tmp_path / "host", LIMIT, Files(seconds=0.01), patience_seconds=0.02)
+        tier = HostTier(tmp_path / "host", LIMIT, Files(seconds=0.01))
         await _use(tier, ["c"])
         async with tier.lease(["c"]):
             waiting = [asyncio.create_task(_use(tier, digests)) for digests in (["d"], ["b"], ["c", "a"], ["a", "d"])]
@@ -212,7 +263,7 @@ def test_a_composition_that_gives_up_holds_nothing(tmp_path):
 def test_concurrent_requests_for_one_or_two_prefixes_all_end_and_the_limit_holds(tmp_path_factory, requests):
     async def scenario():
         over = [digests for digests in requests if sum(SIZES[digest] for digest in digests) > LIMIT]
-        tier = HostTier(tmp_path_factory.mktemp("tier") / "host", LIMIT, Files(), patience_seconds=0.01)
+        tier = HostTier(tmp_path_factory.mktemp("tier") / "host", LIMIT, Files())
         seen = []
 
         async def use(digests):

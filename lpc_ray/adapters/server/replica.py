@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from typing import Any
 
 import prometheus_client
@@ -14,7 +15,7 @@ from ray.serve._private.common import RequestRoutingInfo
 from ray.serve.context import _get_global_client
 from ray.serve.llm.deployment import LLMServer
 
-from lpc_ray.adapters.server.metering import new_meter, watch
+from lpc_ray.adapters.server.metering import Meter, new_meter, watch
 from lpc_ray.adapters.server.responses import unavailable
 from lpc_ray.adapters.server.source import ArtifactSource
 from lpc_ray.adapters.vllm.ending import end_engine, unlink_queues
@@ -27,8 +28,8 @@ from lpc_ray.serving.joining import joined
 from lpc_ray.serving.metrics import TierMetrics, TokenMetrics
 from lpc_ray.serving.own_folder import own_folder
 from lpc_ray.serving.refusal import client_refusal_of, refusal_of
-from lpc_ray.serving.residency import HostTier
-from lpc_ray.serving.rewriting import Rewriting
+from lpc_ray.serving.residency import HostTier, Lease
+from lpc_ray.serving.rewriting import Rewriting, sequences_of
 from lpc_ray.serving.settings import ServerSettings
 from lpc_ray.serving.sizing import served_tokens
 from lpc_ray.serving.tables import Entry
@@ -38,6 +39,22 @@ logger = logging.getLogger("ray.serve")
 _CANARY_SECONDS = 60
 _ADVERTISE_SECONDS = 2
 _READERS = 16
+
+
+@asynccontextmanager
+async def _ended_once_read(lease: Lease, meter: Meter) -> AsyncIterator[None]:
+    """While the block runs: the lease ends as soon as every reply has begun, for its prefixes stand in the engine's blocks."""
+
+    async def end() -> None:
+        await meter.has_begun.wait()
+        await lease.end()
+
+    ending = asyncio.create_task(end())
+    try:
+        yield
+    finally:
+        if not meter.has_begun.is_set():
+            ending.cancel()
 
 
 class PrefixServer(LLMServer):
@@ -86,10 +103,13 @@ class PrefixServer(LLMServer):
         prefixes: digest and served tokens of each, in order. model: the name the client used. shares: whether the tenant's
         blocks are shared with other tenants that share theirs.
         """
-        meter, rewriting = new_meter(), Rewriting()
+        meter, rewriting = new_meter(sequences_of(body)), Rewriting()
         self._open_requests += 1
         try:
-            async with self._host.lease([digest for digest, _ in prefixes]) as folders:
+            async with (
+                self._host.lease([digest for digest, _ in prefixes]) as folders,
+                _ended_once_read(folders, meter),
+            ):
                 found = tuple(PrefixRef(digest, str(folders[digest]), tokens) for digest, tokens in prefixes)
                 if found and not self._proven:
                     await self._prove(found[0])
