@@ -165,12 +165,19 @@ def test_a_cold_prefix_does_not_wait_for_long_replies(url, client, wanted):
         streams = [await _chat(asynchronous, handle, TELL, **options) for handle in WARM]
         for stream in streams:
             await anext(stream)
+        readers = [asyncio.create_task(_rest(stream)) for stream in streams]
         cold = await _chat(asynchronous, "fact-blue", QUESTION, max_tokens=6)
-        return cold, [[chunk async for chunk in stream] for stream in streams]
+        ended = [reader.done() for reader in readers]
+        return cold, ended, await asyncio.gather(*readers)
 
-    cold, rest = asyncio.run(ask())
+    cold, ended, rest = asyncio.run(ask())
     assert _text(cold) == wanted["fact-blue", QUESTION][0]
-    assert min(map(len, rest)) > 1  # each had more to say when the cold one had answered
+    assert ended == [False] * 3 and min(rest) > 0
+
+
+async def _rest(stream):
+    """How many chunks still come."""
+    return len([chunk async for chunk in stream])
 
 
 def test_first_k_is_the_same_text_in_the_prompt(client, oracle, wanted):
