@@ -1,8 +1,8 @@
 #!/usr/bin/env python
 """What HTTP costs: streams through proxy, ingress and replica beside the same engine asked in this process, in one run.
 
-`python -m tests.benchmarks.http [--streams N ...] [--json FILE]`; nothing else may run on the machine. Both engines stand on
-the same cores and are asked in turn; the client runs there as well. Every figure is the median of its rounds, the first of which
+`python -m tests.benchmarks.http [--streams N ...] [--json FILE]`; nothing else may run on the machine. Both engines stand on the
+same cores and are asked in turn; the client runs there as well. Every figure is the median of its rounds, the first of which
 warms up and is dropped.
 """
 
@@ -111,14 +111,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         oracle, store = Oracle(), Store(f"{folder}/artifacts")
         digest = publish_texts(oracle, store, {HANDLE: FACTS[HANDLE]})[HANDLE]
-        settings = EngineSettings(
-            oracle.folder,
-            dtype=options.dtype,
-            max_model_len=512,
-            max_num_seqs=64,
-            kv_cache_gib=1,
-            extra={"enforce_eager": True},
-        )
+        sizes = {"max_model_len": 512, "max_num_seqs": 64, "kv_cache_gib": 1}
+        settings = EngineSettings(oracle.folder, dtype=options.dtype, **sizes, extra={"enforce_eager": True})
         named = {"artifacts": store.url, "prefixes": {HANDLE: digest}, "dtype": options.dtype, **sizes}
         with application(**named) as (url, _):
             found = asyncio.run(_run(url, settings, PrefixRef(digest, store.path(digest), PREFIX_TOKENS), options))
