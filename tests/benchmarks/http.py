@@ -25,7 +25,8 @@ from lpc_ray.serving.rewriting import Rewriting
 from lpc_ray.storage import Store
 from tests.serving import FACTS, NAME, PREFIX_TOKENS, Oracle, application, publish_texts
 
-HANDLE, QUESTION_TOKENS, NEW_TOKENS = "fact-red", 24, 48
+HANDLE, QUESTION_TOKENS, NEW_TOKENS = "fact-red", 24, 96
+REQUESTS, BEGIN_SECONDS = 2, 2.0
 Measured = tuple[float, float]  # tokens per second over all streams, median seconds to the first token
 
 
@@ -76,12 +77,20 @@ class OverHTTP:
 
 
 async def measure(asked: InProcess | OverHTTP, streams: int, number: int) -> Measured:
+    """`streams` clients, each with one request after another, which begin one after another."""
+
+    async def client(one: int) -> list[float]:
+        await asyncio.sleep(one * BEGIN_SECONDS / streams)
+        firsts = []
+        for turn in range(REQUESTS):
+            start = number * 9973 + one * 331 + turn * 31
+            firsts.append(await asked.stream([10 + (start + at) % 40_000 for at in range(QUESTION_TOKENS)]))
+        return firsts
+
     started = time.perf_counter()
-    prompts = [
-        [10 + (number * 9973 + one * 31 + at) % 40_000 for at in range(QUESTION_TOKENS)] for one in range(streams)
-    ]
-    firsts = await asyncio.gather(*(asked.stream(ids) for ids in prompts))
-    return streams * NEW_TOKENS / (time.perf_counter() - started), statistics.median(firsts)
+    firsts = await asyncio.gather(*map(client, range(streams)))
+    rate = streams * REQUESTS * NEW_TOKENS / (time.perf_counter() - started)
+    return rate, statistics.median(first for each in firsts for first in each)
 
 
 async def compare(url: str, engine: VLLMEngine, prefix: PrefixRef, streams: int, rounds: int) -> dict[str, float]:
