@@ -1,9 +1,9 @@
 #!/usr/bin/env python
 """What HTTP costs: streams through proxy, ingress and replica beside the same engine asked in this process, in one run.
 
-`python -m tests.benchmarks.http [--streams N ...] [--json FILE]`; nothing else may run on the machine. Both engines stand on the
-same cores and are asked in turn; the client runs there as well. Every figure is the median of its rounds, the first of which
-warms up and is dropped.
+`python -m tests.benchmarks.http [--streams N ...] [--json FILE]`; nothing else may run on the machine. Both engines stand on
+the same cores and are asked in turn; the client runs there as well. Every figure is the median of its rounds, the first of
+which warms up and is dropped.
 """
 
 import argparse
