@@ -11,6 +11,7 @@ import msgspec
 
 from lpc_ray.records import PrefixRef
 from lpc_ray.serving.contract import cache_salt, transfer_params
+from lpc_ray.serving.grammars import check_grammars
 from lpc_ray.serving.refusal import Refusal
 from lpc_ray.serving.sizing import PLACEHOLDER_ID
 
@@ -61,6 +62,7 @@ def check_request(body: Any, context_tokens: int) -> dict[str, Any]:
         message = f"got {sequences_of(body)} replies to write, prompts times n, wanted at most {MAX_SEQUENCES}"
         raise Refusal(400, "too_many_sequences", message, param="prompt")
     _check_prompt(body.get("prompt"), context_tokens)
+    check_grammars(body)
     return body
 
 

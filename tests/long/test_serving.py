@@ -297,6 +297,11 @@ ATTACKS = {
     "messages in a deep nest": (b'{"model": "%s", "messages": %s}' % (NAME.encode(), b"[" * 900 + b"]" * 900), 400),
     "more samples than one may have": (_body(n="1000", temperature=1), 400),
     "stop token that the model has not": (_body(stop_token_ids=[49152], min_tokens=2), 400),
+    "a schema that is itself": (
+        _body(response_format={"type": "json_schema", "json_schema": {"name": "s", "schema": {"$ref": "#"}}}),
+        400,
+    ),
+    "a grammar that begins with itself": (_body(structured_outputs={"grammar": 'root ::= root "a" | "b"'}), 400),
     "bias for a token that the model has not": (_body(logit_bias={"49152": 1.0}), 400),
 }
 
