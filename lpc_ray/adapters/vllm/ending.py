@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from lpc_ray.adapters.segments import mapped_below
+from lpc_ray.adapters.segments import held_below
 
 STOP_SECONDS = 5
 
@@ -21,9 +21,9 @@ STOP_SECONDS = 5
 def unlink_queues() -> None:
     """Unlink the queues that vLLM's processes below this one share. To be called once all of them have started.
 
-    Who has mapped a queue keeps it; so however they end, nothing is left.
+    Who has a queue keeps it; so however they end, nothing is left.
     """
-    for segment in mapped_below():
+    for segment in held_below():
         segment.unlink(missing_ok=True)
 
 
