@@ -326,5 +326,4 @@ def _compute_dtype(layer, tensor: torch.Tensor) -> torch.dtype:
     return dtype if isinstance(dtype, torch.dtype) else tensor.dtype
 
 
-# The name under which the seeds' vLLM branch knows its connector.
 ReasonCacheConnector = LearnedPrefixConnector  # the name in the published serving contract
