@@ -43,6 +43,26 @@ def uninterrupted() -> Iterator[None]:
 
 
 @contextmanager
+def held_back() -> Iterator[None]:
+    """While the block runs, a signal to end waits: what starts processes must know them all before it is to end them.
+
+    Raises: KeyboardInterrupt at the block's end, when one came.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    handlers = [(number, signal.signal(number, lambda number, _: came.append(number))) for number in _ENDING]
+    try:
+        yield
+    finally:
+        for number, handler in handlers:
+            signal.signal(number, handler)
+    if came:
+        raise KeyboardInterrupt
+
+
+@contextmanager
 def exit_on_error(interrupted: str = INTERRUPTED) -> Iterator[None]:
     """End the program with 2 and one line for an error of the user's, and as Ctrl-C does on a signal to terminate.
 

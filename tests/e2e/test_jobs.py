@@ -92,7 +92,7 @@ def test_a_store_that_cannot_be_written_is_one_line(tmp_path):
     result = subprocess.run(
         _command("induce", f"store.url={tmp_path}/runs"), cwd=ROOT, capture_output=True, text=True, timeout=120
     )
-    assert result.returncode == 2 and "cannot write" in result.stderr.strip().splitlines()[-1]
+    assert result.returncode == 2 and "/runs is no folder, wanted one" in result.stderr.strip().splitlines()[-1]
 
 
 def _wait_for(log: Path, text: str, process: subprocess.Popen, seconds: float = 400) -> None:

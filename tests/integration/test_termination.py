@@ -251,6 +251,15 @@ def test_a_signal_while_a_server_starts_is_one_line_and_leaves_nothing(tmp_path,
     assert not {path for path in segments if path.exists()} and not list((tmp_path / "tier").glob("*.lock"))
 
 
+def test_replicas_that_do_not_fit_the_machine_are_one_line(tmp_path):
+    server = started("-m", "serve.app", "replicas=1000", f"artifacts={tmp_path}", f"host_tier={tmp_path}/tier")
+    output = ended(server, [], 60)
+    assert server.returncode == 2
+    assert output[-1].startswith(
+        "error: replicas: got 1000 with 1 CPUs each and 0.1 for the HTTP side, wanted at most the "
+    )
+
+
 SHARING = """
 import os
 import subprocess

@@ -6,6 +6,7 @@ import re
 import resource
 import signal
 import threading
+from contextlib import nullcontext
 from typing import Any
 
 import grpc
@@ -17,6 +18,7 @@ from ray.core.generated import gcs_service_pb2, gcs_service_pb2_grpc
 
 from lpc_ray.errors import ClusterError, ConfigError
 from lpc_ray.run.plan import Plan
+from lpc_ray.terminal import held_back
 
 ANSWER_SECONDS = 10
 OPEN_FILES = 1024
@@ -133,7 +135,8 @@ def _why_silent(host_port: str) -> str | None:
 def _start_ray(wanted: str, **options: Any) -> None:
     """Raises: ClusterError, for a cluster that takes no driver, or a machine too busy for Ray's own processes."""
     try:
-        ray.init(**options)
+        with held_back() if options["address"] == "local" else nullcontext():
+            ray.init(**options)
     except SystemExit as signalled:  # by Ray's own handler of SIGTERM
         raise KeyboardInterrupt from signalled
     except Exception as error:  # Ray raises plain Exception for a dashboard that is late

@@ -26,6 +26,7 @@ from lpc_ray.storage import Store
 from lpc_ray.terminal import Parser, exit_on_error, repeated, uninterrupted
 
 APP = "lpc_ray"
+INGRESS_CPUS = 0.1
 _LOOK_SECONDS = 0.5
 DIRECT_STREAMING = "RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING"
 
@@ -48,7 +49,7 @@ def build(args: dict[str, Any]):
         name="Ingress",
         max_ongoing_requests=2048,
         graceful_shutdown_timeout_s=120,
-        ray_actor_options={"num_cpus": 0.1},
+        ray_actor_options={"num_cpus": INGRESS_CPUS},
     )
     return deploy(serve.ingress(app)(Ingress)).bind(server, settings, admin_key_digest)
 
@@ -195,6 +196,8 @@ def _serve(options: argparse.Namespace, config: Path) -> None:
     try:
         with repeated(segments.look, _LOOK_SECONDS):
             cluster = join("RAY_ADDRESS", None)
+            if cluster is None:
+                _check_fits(settings)
             serve.start(http_options={"host": options.host, "port": options.port, **tls})
             serve.run(build(settings.model_dump()), name=APP)
         where = f"http{'s' if tls else ''}://{options.host}:{options.port}"
@@ -216,6 +219,19 @@ def _serve(options: argparse.Namespace, config: Path) -> None:
             segments.sweep()
             if cluster is None:
                 remove_ownerless(settings.host_tier)
+
+
+def _check_fits(settings: ServerSettings) -> None:
+    """Raises: ConfigError for replicas that want more CPUs than this machine has; Ray would wait for them in silence."""
+    import ray
+
+    least = settings.autoscaling.get("min_replicas", 1) if settings.autoscaling else settings.replicas
+    wanted, has = least * settings.replica_cpus + INGRESS_CPUS, ray.cluster_resources()["CPU"]
+    if wanted > has:
+        raise ConfigError(
+            f"replicas: got {least} with {settings.replica_cpus:g} CPUs each and {INGRESS_CPUS:g} for the HTTP side, wanted at "
+            f"most the {has:g} of this machine; replica_cpus may be a fraction"
+        )
 
 
 def _tls(certificate: str | None, key: str | None) -> dict[str, str]:
