@@ -23,7 +23,7 @@ from lpc_ray.serving.own_folder import check_root, remove_ownerless
 from lpc_ray.serving.settings import ServerSettings, server_settings
 from lpc_ray.serving.tenants import Keys
 from lpc_ray.storage import Store
-from lpc_ray.terminal import Parser, exit_on_error, repeated, uninterrupted
+from lpc_ray.terminal import Parser, repeated, uninterrupted
 
 APP = "lpc_ray"
 INGRESS_CPUS = 0.1
@@ -159,7 +159,10 @@ def demo_prefix(run: Path) -> str:
 
 
 def main(config: Path, description: str | None) -> None:
-    """Serve by the command line until a signal comes. config: what settings have where the line names none."""
+    """Serve by the command line until a signal comes. config: what settings have where the line names none.
+
+    Raises: LPCError; KeyboardInterrupt for a signal while it starts.
+    """
     parser = Parser(prog="python -m serve.app", description=description)
     parser.add_argument("--run", type=Path, help="a finished run: its best prefix is served as 'demo'")
     parser.add_argument(
@@ -170,10 +173,9 @@ def main(config: Path, description: str | None) -> None:
     parser.add_argument("--tls-key", help="private key file of the certificate")
     parser.add_argument("setting", nargs="*", help="any field of the settings, such as replicas=2")
     options = parser.parse_intermixed_args()
-    with exit_on_error("interrupted: the server had not started"):
-        if moved := settle():
-            print(moved, flush=True)
-        _serve(options, config)
+    if moved := settle():
+        print(moved, flush=True)
+    _serve(options, config)
 
 
 def _serve(options: argparse.Namespace, config: Path) -> None:
